@@ -1,0 +1,1 @@
+"""Ringloom: offload quantized matmuls to a simulated AI accelerator, exact to the bit."""

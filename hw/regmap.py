@@ -1,0 +1,87 @@
+"""The register map: the one source of names, addresses and meaning of every AXI4-Lite register.
+
+32-bit registers, byte addresses. The ``control`` block lies at 0; tile t at ``TILE_BASE + t * TILE_STRIDE``.
+64-bit values are a ``_low``/``_high`` pair; reading ``_low`` of a read-only pair latches ``_high``.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from .counters import COUNTERS
+from .isa import SEMAPHORES
+
+__all__ = ["Access", "Register", "CONTROL", "TILE", "TILE_BASE", "TILE_STRIDE", "ADDRESS_BITS", "MAGIC",
+           "REGMAP_VERSION", "ENGINE_STATES", "tile_register", "control_register"]
+
+MAGIC = 0x4D4C4E52  # "RNLM", little-endian
+REGMAP_VERSION = 1
+TILE_BASE = 0x1000
+TILE_STRIDE = 0x1000
+ADDRESS_BITS = 17  # 16 tiles
+
+ENGINE_STATES = ("idle", "waiting", "running", "faulted")
+"""Values of the ``state`` bits of ``*_state``."""
+
+
+class Access(enum.Enum):
+    RO = "read-only"
+    RW = "read-write"
+    WO = "write-only; reads as 0"
+    W1C = "read; writing 1 clears"
+
+
+@dataclass(frozen=True)
+class Register:
+    name: str
+    address: int
+    access: Access
+    doc: str
+    bits: int = 32
+
+
+CONTROL = (
+    Register("id", 0x000, Access.RO, "0x4D4C4E52: the letters RNLM"),
+    Register("version", 0x004, Access.RO, "version of this register map"),
+    Register("tiles", 0x008, Access.RO, "tiles of the device"),
+    Register("array", 0x00C, Access.RO, "rows in bits 31:16, columns in bits 15:0"),
+    Register("doorbell", 0x010, Access.WO, "bit t: start the job that tile t's job registers name", 16),
+    Register("abort", 0x014, Access.WO, "bit t: abort the job of tile t; its engines drain first", 16),
+    Register("busy", 0x018, Access.RO, "bit t: tile t runs a job", 16),
+    Register("irq_status", 0x01C, Access.W1C, "bit t: a job of tile t has ended", 16),
+    Register("irq_enable", 0x020, Access.RW, "bit t: irq_status bit t raises the interrupt", 16),
+    Register("snapshot", 0x024, Access.WO, "bit t: latch tile t's counters for reading", 16),
+    Register("cycle_low", 0x028, Access.RO, "device cycles since reset"),
+    Register("cycle_high", 0x02C, Access.RO, "its upper half"),
+)
+
+TILE = (
+    Register("job_low", 0x000, Access.RW, "address of the job's descriptor, aligned to 64 bytes"),
+    Register("job_high", 0x004, Access.RW, "its upper half"),
+    Register("window_base_low", 0x008, Access.RW, "first byte the tile's commands may touch"),
+    Register("window_base_high", 0x00C, Access.RW, "its upper half"),
+    Register("window_limit_low", 0x010, Access.RW, "first byte behind the window; reset: the whole memory"),
+    Register("window_limit_high", 0x014, Access.RW, "its upper half"),
+    Register("status", 0x018, Access.RO, "bit 0 busy, bit 1 stopping; bits 15:8 Status and 23:16 Code of the last job"),
+    Register("load_state", 0x01C, Access.RO, "engine state: bits 1:0 state (idle, waiting, running, faulted), "
+                                             "12:8 the semaphore it waits for, 31:16 command index"),
+    Register("matmul_state", 0x020, Access.RO, "as load_state"),
+    Register("store_state", 0x024, Access.RO, "as load_state"),
+    Register("fetched", 0x028, Access.RO, "commands the job has fetched and dispatched"),
+    *(Register(f"semaphore{i}", 0x080 + 4 * i, Access.RO, f"value of semaphore {i}", 16) for i in range(SEMAPHORES)),
+    *(Register(f"counter_{c.name.replace('.', '_')}_{half}", 0x200 + 8 * i + 4 * j, Access.RO,
+               f"{c.name}, {c.unit}, as latched by snapshot" if j == 0 else "its upper half")
+      for i, c in enumerate(COUNTERS) for j, half in enumerate(("low", "high"))),
+)
+
+_CONTROL = {r.name: r for r in CONTROL}
+_TILE = {r.name: r for r in TILE}
+
+
+def control_register(name: str) -> int:
+    """Byte address of a register of the ``control`` block."""
+    return _CONTROL[name].address
+
+
+def tile_register(tile: int, name: str) -> int:
+    """Byte address of a register of tile ``tile``."""
+    return TILE_BASE + tile * TILE_STRIDE + _TILE[name].address
