@@ -1,0 +1,70 @@
+"""The protocol that every simulator of the device answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ringloom.hw.config import DeviceConfig
+
+__all__ = ["Simulator", "SimulationTimeout"]
+
+
+class SimulationTimeout(Exception):
+    """The device did not answer on a bus within the simulator's limit of cycles; the message says which channel."""
+
+
+class Simulator(Protocol):
+    """One device under simulation. Simulated time moves only inside :meth:`read`, :meth:`write`, :meth:`axi_read`,
+    :meth:`axi_write`, :meth:`run` and :meth:`reset`; the same calls take the same cycles on every simulator.
+    """
+
+    name: str
+    config: DeviceConfig
+
+    @property
+    def cycle(self) -> int:
+        """Clock edges since this simulator was made."""
+        ...
+
+    def memory(self, tile: int = 0) -> np.ndarray:
+        """The storage of a tile: uint8, shape ``(config.memory.bytes,)``, shared with the simulation, not copied."""
+        ...
+
+    def reset(self) -> None:
+        """Hold reset for a few cycles. Storage keeps its bytes."""
+        ...
+
+    def read(self, address: int) -> int:
+        """Read a 32-bit register over AXI4-Lite."""
+        ...
+
+    def write(self, address: int, value: int) -> None:
+        """Write a 32-bit register over AXI4-Lite."""
+        ...
+
+    def axi_read(self, address: int, size: int) -> bytes:
+        """Read device memory through the AXI4 window, any alignment, split into legal bursts."""
+        ...
+
+    def axi_write(self, address: int, data: bytes) -> None:
+        """Write device memory through the AXI4 window, any alignment."""
+        ...
+
+    def run(self, limit: int) -> bool:
+        """Run until the interrupt line is high, or for ``limit`` cycles; true if the interrupt is high."""
+        ...
+
+    def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:
+        """Record signals to a VCD file: all, or those of ``blocks`` (hierarchical prefixes such as
+        ``tile0.tensor``), in cycles ``start`` to ``stop`` counted from this call."""
+        ...
+
+    def waves_stop(self) -> None:
+        """End the recording and close the file."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        ...
