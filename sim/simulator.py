@@ -8,11 +8,18 @@ import numpy as np
 
 from ringloom.hw.config import DeviceConfig
 
-__all__ = ["Simulator", "SimulationTimeout"]
+__all__ = ["Simulator", "SimulationTimeout", "BusError", "RESET_CYCLES"]
+
+RESET_CYCLES = 4
+"""Cycles for which every simulator holds reset: when it is made, and in :meth:`Simulator.reset`."""
 
 
 class SimulationTimeout(Exception):
     """The device did not answer on a bus within the simulator's limit of cycles; the message says which channel."""
+
+
+class BusError(Exception):
+    """The device answered a bus access with an error response; the message names address, channel and response."""
 
 
 class Simulator(Protocol):
@@ -33,7 +40,7 @@ class Simulator(Protocol):
         ...
 
     def reset(self) -> None:
-        """Hold reset for a few cycles. Storage keeps its bytes."""
+        """Hold reset for :data:`RESET_CYCLES` cycles. Storage keeps its bytes."""
         ...
 
     def read(self, address: int) -> int:

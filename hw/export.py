@@ -1,0 +1,162 @@
+"""Verilog of a device or of any block, and the files an FPGA project needs beside it.
+
+Port names join the path of a signal with single underscores (``s_axil_awvalid``); a port with a layout is one vector.
+"""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from amaranth import Value
+from amaranth.back import verilog
+from amaranth.hdl import ValueCastable
+from amaranth.lib import wiring
+
+from . import isa, regmap
+from .config import BEAT_BYTES, DeviceConfig, load
+
+__all__ = ["TOP", "flat_ports", "to_verilog", "export_verilog", "export"]
+
+TOP = "ringloom"
+"""Name of the device's top module."""
+
+
+def flat_ports(component: wiring.Component) -> dict[str, tuple[Value, wiring.Flow]]:
+    """Port name in Verilog to value and flow, for every port in the component's signature (not ``clk`` and ``rst``)."""
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        name = "_".join(map(str, path))
+        if name in ports:
+            raise ValueError(f"two ports of {type(component).__name__} are both called {name!r} in Verilog")
+        ports[name] = (value.as_value() if isinstance(value, ValueCastable) else value, member.flow)
+    return ports
+
+
+@contextmanager
+def _builtin_yosys() -> Iterator[None]:
+    # The Yosys of the wheel: a system's own may be too old, and would make other bytes.
+    before = os.environ.get("AMARANTH_USE_YOSYS")
+    os.environ["AMARANTH_USE_YOSYS"] = "builtin"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["AMARANTH_USE_YOSYS"]
+        else:
+            os.environ["AMARANTH_USE_YOSYS"] = before
+
+
+def to_verilog(component: wiring.Component, name: str) -> str:
+    """Verilog text of ``component`` and all below it; its top module is called ``name``.
+
+    The order of some declarations follows ``PYTHONHASHSEED``; :func:`export_verilog` fixes it.
+    """
+    from amaranth.hdl._ir import PortDirection  # what convert() itself makes of a signature
+
+    ports = {port: (value, PortDirection.Input if flow == wiring.In else PortDirection.Output)
+             for port, (value, flow) in flat_ports(component).items() if len(value)}
+    with _builtin_yosys():
+        return verilog.convert(component, name, ports=ports, emit_src=False, strip_internal_attrs=True)
+
+
+def export_verilog(config: DeviceConfig) -> str:
+    """Verilog text of the whole device: the same bytes for the same hardware, in every process.
+
+    The conversion runs in a process of its own with ``PYTHONHASHSEED=0``.
+    Raises ``RuntimeError`` with the other process's message where it fails.
+    """
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    tree = config.to_dict()
+    done = subprocess.run([sys.executable, "-m", "ringloom.hw.export"], input=json.dumps(tree), env=environment,
+                          capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        raise RuntimeError(f"the conversion of configuration {config.name!r} to Verilog failed:\n{done.stderr}")
+    return done.stdout
+
+
+def export(config: DeviceConfig, out: Path) -> list[Path]:
+    """Write a device for an FPGA project into folder ``out``.
+
+    NAME.v, NAME.f (the list of files), NAME_registers.json (the register map) and NAME.h (registers and command
+    records for C), NAME being the configuration's. Returns their paths.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"\W", "_", config.name)
+    texts = {
+        f"{name}.v": f"// Ringloom {config.name}, hardware {config.hardware_hash()}; top module {TOP}\n"
+                     + export_verilog(config),
+        f"{name}.f": f"{name}.v\n",
+        f"{name}_registers.json": json.dumps(register_map(config), indent=1) + "\n",
+        f"{name}.h": c_header(config),
+    }
+    for file, text in texts.items():
+        (out / file).write_text(text, encoding="utf-8")
+    return [out / file for file in texts]
+
+
+def _registers(config: DeviceConfig) -> Iterator[tuple[str, int, regmap.Register]]:
+    for register in regmap.CONTROL:
+        yield register.name, regmap.control_register(register.name), register
+    for tile in range(config.tiles):
+        for register in regmap.TILE:
+            yield f"tile{tile}_{register.name}", regmap.tile_register(tile, register.name), register
+
+
+def register_map(config: DeviceConfig) -> dict[str, Any]:
+    """The register map of a device as plain values: byte addresses, bits, access, meaning."""
+    return {
+        "name": config.name, "version": regmap.REGMAP_VERSION, "hardware": config.hardware_hash(),
+        "address_bits": regmap.ADDRESS_BITS, "data_bits": 32,
+        "registers": [{"name": name, "address": address, "bits": register.bits, "access": register.access.name,
+                       "doc": register.doc} for name, address, register in _registers(config)],
+    }
+
+
+def c_header(config: DeviceConfig) -> str:
+    """Registers, command records and enumerations as C macros. Places of fields are bits from the record's start."""
+    text = io.StringIO()
+    guard = "RINGLOOM_" + re.sub(r"\W", "_", config.name).upper() + "_H"
+
+    def define(name: str, value: int, note: str = "", style: str = "d") -> None:
+        digits = f"0x{value:05x}" if style == "x" else str(value)
+        text.write(f"#define RL_{name.upper()} {digits}{f'  /* {note} */' if note else ''}\n")
+
+    text.write(f"/* Ringloom {config.name}, generated from hw/isa.py and hw/regmap.py. */\n")
+    text.write(f"#ifndef {guard}\n#define {guard}\n\n")
+    for name, value in (("tiles", config.tiles), ("rows", config.tile.array.rows),
+                        ("columns", config.tile.array.columns), ("beat_bytes", BEAT_BYTES),
+                        ("memory_bytes", config.memory.bytes), ("isa_version", isa.VERSION),
+                        ("regmap_version", regmap.REGMAP_VERSION), ("record_bytes", isa.RECORD_BYTES)):
+        define(name, value)
+    text.write("\n/* Registers: byte addresses */\n")
+    for name, address, register in _registers(config):
+        define(f"reg_{name}", address, register.access.name, "x")
+    for record in isa.RECORDS:
+        text.write(f"\n/* {record.name}: {record.bytes} bytes */\n")
+        for field in record.fields:
+            define(f"{record.name}_{field.name}_bit", field.offset)
+            define(f"{record.name}_{field.name}_bits", field.bits, "signed" if field.signed else "")
+    for members in (isa.Opcode, isa.Target, isa.Rounding, isa.Status, isa.Code):
+        text.write(f"\n/* {members.__name__} */\n")
+        for member in members:
+            define(f"{members.__name__}_{member.name}", member.value)
+    text.write(f"\n#endif /* {guard} */\n")
+    return text.getvalue()
+
+
+def _main() -> None:
+    from .device import Device
+
+    config = load(DeviceConfig(), json.load(sys.stdin))
+    sys.stdout.write(to_verilog(Device(config=config), TOP))
+
+
+if __name__ == "__main__":
+    _main()

