@@ -15,6 +15,8 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from ringloom.errors import ConfigError
+
 __all__ = [
     "ConfigError", "DeviceConfig", "TileConfig", "ArrayConfig", "ScratchpadConfig", "AccumulatorConfig",
     "RequantizerConfig", "ParametersConfig", "MemoryConfig", "IdealConfig", "RingConfig", "ControlConfig",
@@ -25,10 +27,6 @@ BEAT_BYTES = 32
 """Bytes a memory-port beat carries."""
 
 _PRESET_DIR = Path(__file__).parent / "presets"
-
-
-class ConfigError(ValueError):
-    """A configuration key, value or combination that the hardware cannot be built with."""
 
 
 def _rule(condition: bool, key: str, value: Any, rule: str) -> None:

@@ -1,0 +1,142 @@
+"""Tile sizes: how much of a product lies on chip at once.
+
+The product is cut into output tiles of ``rows`` x ``n_steps`` blocks of columns, whose sums stay in one accumulator
+bank, and along K into chunks of ``k_steps`` weight tiles. Each scratchpad is cut into slots of one chunk. Of all
+cuts that fit, the one with the fewest estimated cycles wins; the estimate knows rates, not latencies.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ringloom.errors import UnsupportedError
+from ringloom.hw.config import DeviceConfig
+from ringloom.hw.isa import Target
+from ringloom.hw.memory.blocks import block_shapes
+
+from .gemm import Gemm, Layout
+
+__all__ = ["Plan", "make_plan", "HEAD_ROWS"]
+
+HEAD_ROWS = 16
+"""Rows of the first slab, small so that the array starts while the rest of A is on its way."""
+
+_FIELD = 65535  # what the 16-bit counts and pitches of a command hold
+_COMMAND_CYCLES = 4
+_CHOICES = 6    # cuts tried along each dimension
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes in rows of A, in blocks of columns and in weight tiles along K, and slots of each scratchpad.
+
+    n_pitch: blocks of the weight scratchpad from one block of columns to the next.
+    by_rows: the outer loop runs over rows of A, so that a panel of A is used for all of B before the next.
+    """
+
+    rows: int
+    n_steps: int
+    k_steps: int
+    n_pitch: int
+    a_slots: int
+    b_slots: int
+    parameter_slots: int
+    zero_point_slots: int
+    by_rows: bool
+
+
+def make_plan(gemm: Gemm, config: DeviceConfig) -> Plan:
+    """The cheapest cut of ``gemm``. Raises :class:`UnsupportedError` where a scratchpad holds no weight tile."""
+    best = min(_candidates(gemm, config), key=lambda p: _estimate(p, gemm, config), default=None)
+    if best is None:
+        tile = config.tile
+        raise UnsupportedError(
+            f"the weight scratchpad holds {tile.weight_blocks} blocks of {tile.array.columns} bytes, but one weight "
+            f"tile takes {tile.array.rows}: raise tile.scratchpad.weight_bytes")
+    return best
+
+
+def _parts(total: int, most: int) -> Iterator[int]:
+    """Sizes no larger than ``most`` that cut ``total`` evenly, the largest first."""
+    sizes = dict.fromkeys(math.ceil(total / parts) for parts in range(max(1, math.ceil(total / most)), total + 1)
+                          ) if total <= 64 else None
+    if sizes is None:
+        first = max(1, math.ceil(total / most))
+        sizes = dict.fromkeys(math.ceil(total / (first << i)) for i in range(_CHOICES + 4))
+    return itertools.islice(iter(sizes), _CHOICES + 2)
+
+
+def _candidates(gemm: Gemm, config: DeviceConfig) -> Iterator[Plan]:
+    tile, array = config.tile, config.tile.array
+    k_total = max(1, math.ceil(gemm.k / array.rows))
+    n_total = math.ceil(gemm.n / array.columns)
+    bank = tile.accumulator_words // 2
+    n_most = min(bank, tile.weight_blocks // array.rows, _FIELD // array.columns)
+    if gemm.parameters:
+        n_most = min(n_most, tile.parameter_records // tile.column_records)
+    if gemm.b_zero_point is None:
+        n_most = min(n_most, tile.zero_point_blocks)
+    if n_most < 1:
+        return
+    for n_steps in _parts(n_total, n_most):
+        for rows in _parts(gemm.m, min(bank // n_steps, tile.activation_blocks, _FIELD)):
+            k_most = min(tile.activation_blocks // rows, _FIELD // array.rows, k_total)
+            for k_steps in _parts(k_total, k_most):
+                n_pitch = k_steps * array.rows
+                if gemm.b_layout != Layout.PACKED and n_steps > 1:
+                    n_pitch |= 1  # blocks written together lie an odd pitch apart
+                a_slots = tile.activation_blocks // (rows * k_steps)
+                b_slots = tile.weight_blocks // (n_steps * n_pitch)
+                if not b_slots or n_pitch > _FIELD or n_steps * n_pitch > _FIELD:
+                    continue
+                for by_rows in (True, False):
+                    yield Plan(rows, n_steps, k_steps, n_pitch, a_slots, b_slots,
+                               tile.parameter_records // (n_steps * tile.column_records),
+                               tile.zero_point_blocks // n_steps, by_rows)
+
+
+def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
+    tile, array, line = config.tile, config.tile.array, config.line_bytes
+    shapes = block_shapes(config)
+    k_total, n_total = max(1, math.ceil(gemm.k / array.rows)), math.ceil(gemm.n / array.columns)
+    m_tiles, n_tiles = math.ceil(gemm.m / plan.rows), math.ceil(n_total / plan.n_steps)
+    chunks = math.ceil(k_total / plan.k_steps)
+
+    def load(rows: int, size: int, target: Target) -> float:
+        aligned = size % line == 0
+        lines = rows * (size / line if aligned else size / line + 1)
+        blocks = rows * size / shapes[target].bytes / shapes[target].per_write
+        return max(lines, blocks) + _COMMAND_CYCLES
+
+    k_bytes = plan.k_steps * array.rows
+    n_bytes = plan.n_steps * array.columns
+    if gemm.a_layout == Layout.ROWS:
+        a_load = load(plan.rows, min(k_bytes, gemm.k), Target.ACTIVATION)
+    else:
+        a_load = load(k_bytes, plan.rows, Target.ACTIVATION)
+    b_load = {
+        Layout.ROWS: lambda: load(k_bytes, min(n_bytes, gemm.n), Target.WEIGHT),
+        Layout.COLUMNS: lambda: load(n_bytes, min(k_bytes, gemm.k), Target.WEIGHT),
+        Layout.PACKED: lambda: load(plan.n_steps, k_bytes * array.columns, Target.WEIGHT),
+    }[gemm.b_layout]()
+
+    a_count, b_count = m_tiles * chunks, n_tiles * chunks
+    if plan.by_rows:  # every panel of A stays while it fits; B comes again for each
+        a_loads = a_count if chunks <= plan.a_slots else a_count * n_tiles
+        b_loads = b_count if b_count <= plan.b_slots or m_tiles == 1 else b_count * m_tiles
+    else:
+        b_loads = b_count if chunks <= plan.b_slots else b_count * m_tiles
+        a_loads = a_count if a_count <= plan.a_slots or n_tiles == 1 else a_count * n_tiles
+    loads = a_loads * a_load + b_loads * b_load
+    step = max(plan.rows, array.load_cycles) * plan.n_steps * plan.k_steps
+    compute = max(gemm.m, m_tiles * array.load_cycles) * n_total * k_total
+    stores = gemm.m * n_total * math.ceil(array.columns / tile.lanes)
+    commands = _COMMAND_CYCLES * m_tiles * n_tiles * (chunks + 1)
+    # one slot alone cannot load while it computes
+    serial = (a_loads * a_load if plan.a_slots == 1 and a_loads > 1 else 0) + (
+        b_loads * b_load if plan.b_slots == 1 and b_loads > 1 else 0)
+    ends = min(step, b_load) + min(step, a_load) / 4
+    if chunks > min(plan.a_slots, plan.b_slots):
+        ends += plan.rows * plan.n_steps * math.ceil(array.columns / tile.lanes)
+    return max(compute, loads, stores) * len(gemm.batches) + serial + commands + ends
