@@ -12,13 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from ringloom.hw.config import DeviceConfig
 from ringloom.hw import export
+from ringloom.hw.config import DeviceConfig
 from ringloom.hw.export import TOP, export_verilog
 from ringloom.sim.progress import Progress
 
 from .cache import Cache, cache_folder, digest
-from .toolchain import BuildError, Compiler, Verilator, find_compiler, find_verilator, run
+from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 
 __all__ = ["Builder", "device_verilog", "top_ports", "scopes"]
 
@@ -78,7 +78,8 @@ def _hide_temporaries(verilog: str) -> str:
 
 def _ports_header(verilog: str) -> str:
     ports = top_ports(verilog)
-    storage = sorted((int(m[1]), int(m[2])) for name in ports if (m := re.fullmatch(r"storage(\d+)_(\d+)_enable", name)))
+    matches = (re.fullmatch(r"storage(\d+)_(\d+)_enable", name) for name in ports)
+    storage = sorted((int(found[1]), int(found[2])) for found in matches if found)
     if not storage:
         raise BuildError("the design has no storage ports")
     calls = " ".join(f"X({i}, {tile}, storage{tile}_{port}_)" for i, (tile, port) in enumerate(storage))
@@ -119,49 +120,45 @@ class Builder:
              *_VERILATOR_FLAGS, str(source)], what="verilator",
             environment={"VERILATOR_ROOT": str(self.verilator.root)})
         (generated / "ports.h").write_text(_ports_header(verilog))
-        objects = self._runtime(generated)
-        jobs = _units(generated)
-        self._compile(jobs, generated)
+        objects = self._compile(generated)
         zig.wait(self.progress)
         self.progress("linking")
         library = scratch / "device.so"
-        run([*self.compiler.command, "-shared", "-o", str(library), *(str(o) for _, o, _ in jobs), *map(str, objects),
-             "-lpthread"], what="the linker", environment=self.compiler.environment)
+        run([*self.compiler.command, "-shared", "-o", str(library), *map(str, objects), "-lpthread"],
+            what="the linker", environment=self.compiler.environment)
         return library
 
-    def _runtime(self, generated: Path) -> list[Path]:
-        """Objects of Verilator's own runtime, which are the same for every design."""
+    def _compile(self, generated: Path) -> list[Path]:
+        """Objects of the design, the harness and Verilator's runtime; the last are the same for every design."""
         makefile = (generated / "Vringloom_classes.mk").read_text()
         names = re.search(r"VM_GLOBAL_FAST \+= \\\n((?:\s+\S+ \\\n)*)", makefile)
         if names is None:
             raise BuildError("Verilator's list of runtime files has an unknown form")
-        key = digest(self.verilator.identity, self.compiler.identity, Path(__file__).read_bytes())
-        objects = []
-        for name in re.findall(r"\w+", names[1]):
-            def make(scratch: Path, name: str = name) -> Path:
-                target = scratch / f"{name}.o"
-                self._compile([(self.verilator.include / f"{name}.cpp", target, _FAST)], scratch,
-                              "compiling Verilator's runtime, once")
-                return target
-            objects.append((f"{key}-{name}.o", make))
+        key = digest(self.verilator.identity, self.compiler.identity, *_CXX_FLAGS, *_DEFINES, _SLOW)
+
+        def runtime(name: str) -> Path:
+            def make(scratch: Path) -> Path:
+                return self._object(self.verilator.include / f"{name}.cpp", scratch / f"{name}.o", _SLOW, scratch)
+            return self.cache.get(f"{key}-{name}.o", make)
+
         with ThreadPoolExecutor(_cores()) as pool:
-            return list(pool.map(lambda entry: self.cache.get(*entry), objects))
+            futures = [pool.submit(self._object, unit, unit.with_suffix(".o"), level, generated)
+                       for unit, level in _units(generated)]
+            futures += [pool.submit(runtime, name) for name in re.findall(r"\w+", names[1])]
+            self.progress(f"compiling: 0 of {len(futures)} files")
+            for count, _ in enumerate(as_completed(futures), 1):
+                self.progress(f"compiling: {count} of {len(futures)} files")
+            return [future.result() for future in futures]
 
-    def _compile(self, jobs: list[tuple[Path, Path, str]], include: Path, text: str = "compiling") -> None:
-        def one(source: Path, target: Path, level: str) -> None:
-            run([*self.compiler.command, "-c", level, *_CXX_FLAGS, *_DEFINES, f"-I{include}",
-                 f"-I{self.verilator.include}", f"-I{self.verilator.include / 'vltstd'}", "-o", str(target),
-                 str(source)], what="the C++ compiler", environment=self.compiler.environment)
-
-        self.progress(f"{text}: 0 of {len(jobs)} files")
-        with ThreadPoolExecutor(_cores()) as pool:
-            for count, done in enumerate(as_completed([pool.submit(one, *job) for job in jobs]), 1):
-                done.result()
-                self.progress(f"{text}: {count} of {len(jobs)} files")
+    def _object(self, source: Path, target: Path, level: str, include: Path) -> Path:
+        run([*self.compiler.command, "-c", level, *_CXX_FLAGS, *_DEFINES, f"-I{include}",
+             f"-I{self.verilator.include}", f"-I{self.verilator.include / 'vltstd'}", "-o", str(target), str(source)],
+            what="the C++ compiler", environment=self.compiler.environment)
+        return target
 
 
-def _units(folder: Path) -> list[tuple[Path, Path, str]]:
-    """Translation units, their objects and their optimization, the biggest first.
+def _units(folder: Path) -> list[tuple[Path, str]]:
+    """Translation units and their optimization, those that take longest first.
 
     Every unit reads all of Verilator's headers, so the many files it writes are put together into a few units.
     """
@@ -180,7 +177,7 @@ def _units(folder: Path) -> list[tuple[Path, Path, str]]:
     for name, level, share in units:
         unit = folder / f"unit_{name}.cc"
         unit.write_text("".join(f'#include "{path}"\n' for path in share))
-        jobs.append((unit, unit.with_suffix(".o"), level))
+        jobs.append((unit, level))
     return jobs
 
 
