@@ -60,6 +60,7 @@ class StoreEngine(wiring.Component):
         m = Module()
         tile = self.config.tile
         lanes, columns = tile.lanes, tile.array.columns
+        filled = columns - (tile.column_records - lanes)  # columns in the last group of a word
         m.submodules.sequencer = sequencer = StoreSequencer(config=self.config)
         m.submodules.writer = writer = LineWriter(config=self.config)
         m.submodules.requantizer = requantizer = Requantizer(lanes=lanes)
@@ -92,10 +93,10 @@ class StoreEngine(wiring.Component):
 
         # The word has been read: pick the group, add the bias.
         picked, first, add_bias = Signal(), Signal(), Signal()
-        picked_raw = Signal()
+        picked_raw, picked_short = Signal(), Signal()
         settings = Signal(data.StructLayout({"rounding": Rounding, "clamp_low": signed(16), "clamp_high": signed(16)}))
         rest = Signal(data.ArrayLayout(signed(32), max(1, columns - lanes)))
-        group_raw, group_valid = Signal(), Signal()
+        group_raw, group_short, group_valid = Signal(), Signal(), Signal()
         group = Signal(requantizer_layout(lanes))
         m.d.sync += [picked.eq(fire), group_valid.eq(picked)]
         with m.If(fire):
@@ -103,6 +104,7 @@ class StoreEngine(wiring.Component):
                 first.eq(step.read),
                 add_bias.eq(step.bias),
                 picked_raw.eq(raw),
+                picked_short.eq(step.short),
                 settings.rounding.eq(step.rounding),
                 settings.clamp_low.eq(step.clamp_low),
                 settings.clamp_high.eq(step.clamp_high),
@@ -111,6 +113,7 @@ class StoreEngine(wiring.Component):
             word = self.accumulator.data
             m.d.sync += [
                 group_raw.eq(picked_raw),
+                group_short.eq(picked_short),
                 group.rounding.eq(settings.rounding),
                 group.clamp_low.eq(settings.clamp_low),
                 group.clamp_high.eq(settings.clamp_high),
@@ -122,19 +125,29 @@ class StoreEngine(wiring.Component):
             for lane in range(min(lanes, columns)):
                 record = self.parameters.data[lane]
                 value = Mux(first, word[lane], rest[lane]) if lane < columns - lanes else word[lane]
+                biased = (value + Mux(add_bias, record.bias, 0))[:32]
+                if lane >= filled:
+                    biased = Mux(picked_short, 0, biased)
                 m.d.sync += [
-                    group.accumulators[lane].eq(value + Mux(add_bias, record.bias, 0)),
+                    group.accumulators[lane].eq(biased),
                     group.scales[lane].eq(record.scale),
                     group.zero_points[lane].eq(record.zero_point),
                 ]
 
-        # Through the lanes or past them, into lines.
+        # Through the lanes or past them, into lines. Lanes without a column give zeros, as the next group follows.
         straight = group_valid & group_raw
+        outputs = Signal(8 * lanes)
+        short_in_lanes = Signal(LATENCY)
+        m.d.comb += outputs.eq(requantizer.o)
+        if filled < lanes:
+            m.d.sync += short_in_lanes.eq(Cat(group_short, short_in_lanes[:-1]))
+            with m.If(short_in_lanes[-1]):
+                m.d.comb += outputs.eq(requantizer.o.as_value()[:8 * filled])
         m.d.comb += [
             requantizer.i.eq(group),
             requantizer.i_valid.eq(group_valid & ~group_raw),
             writer.group_valid.eq(straight | requantizer.o_valid),
-            writer.group.eq(Mux(straight, Cat(*group.accumulators), Cat(*requantizer.o))),
+            writer.group.eq(Mux(straight, group.accumulators, outputs)),
         ]
 
         # Commands end in order, when memory has acknowledged the last of their lines.

@@ -15,12 +15,14 @@ __all__ = ["StoreSequencer", "step_layout"]
 def step_layout(config: DeviceConfig) -> data.StructLayout:
     """One group of columns, at most ``lanes``, or (``flush``) only the end of a row that is left in the writer.
 
-    read: a new accumulator word is needed. bytes: those of the group. last: the command's last step.
+    read: a new accumulator word is needed. short: the group is the last of its word, which may have fewer columns
+    than there are lanes. bytes: those of the group. last: the command's last step.
     """
     tile = config.tile
     return data.StructLayout({
         "flush": 1,
         "read": 1,
+        "short": 1,
         "accumulator": (tile.accumulator_words - 1).bit_length(),
         "parameter": (tile.parameter_records - 1).bit_length(),
         "rounding": Rounding,
@@ -158,6 +160,7 @@ class StoreSequencer(wiring.Component):
                     valid.eq(1),
                     step.flush.eq(flush),
                     step.read.eq(~flush & (group == 0)),
+                    step.short.eq(group == groups - 1),
                     step.accumulator.eq(word),
                     step.parameter.eq(parameter),
                     step.rounding.eq(rounding),
