@@ -1,0 +1,87 @@
+"""The performance counters of a tile."""
+
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import DeviceConfig
+from ..counters import CAUSES, COUNTER_BITS, COUNTERS
+from .engine import LOAD_EVENTS, MATMUL_EVENTS, STORE_EVENTS
+
+__all__ = ["PerformanceCounters"]
+
+
+class PerformanceCounters(wiring.Component):
+    """Counts what the engines did and why the array was idle: every entry of ``counters.COUNTERS``.
+
+    In each cycle with ``active`` exactly one of the causes grows: the array is active, else the first that holds
+    of memory, ring, fill, command. A counter shows a cycle's events one cycle later. ``snapshot`` copies all
+    counters; ``value`` shows the copy of counter ``index`` in the same cycle.
+
+    Parameters
+    ----------
+    config : DeviceConfig
+        The device.
+
+    Members
+    -------
+    load, matmul, store : In(..._EVENTS)
+        What the engines tell.
+    busy, done : In(3)
+        Of LOAD, MATMUL, STORE.
+    active, ended, matmul_queued, matmul_waiting : In(1)
+        As ``TileControl`` has them.
+    reads, writes : In
+        Read and write requests that the memory ports accepted in this cycle.
+    snapshot : In(1), index : In, value : Out(48)
+    """
+
+    def __init__(self, *, config: DeviceConfig) -> None:
+        super().__init__({
+            "load": In(LOAD_EVENTS), "matmul": In(MATMUL_EVENTS), "store": In(STORE_EVENTS),
+            "busy": In(3), "done": In(3),
+            "active": In(1), "ended": In(1), "matmul_queued": In(1), "matmul_waiting": In(1),
+            "reads": In(range(config.ports + 1)), "writes": In(range(config.ports + 1)),
+            "snapshot": In(1),
+            "index": In(range(len(COUNTERS))),
+            "value": Out(COUNTER_BITS),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        holds = {
+            "array.active": self.matmul.active,
+            "idle.memory": self.load.reading | self.store.writing,
+            "idle.ring": 0,  # there is no ring yet
+            # Results between the array and memory are STORE's, weights and rows before it MATMUL's.
+            "idle.fill": self.matmul.filling | self.busy[1] | self.busy[2],
+            "idle.command": 1,
+        }
+        cause = {name: Signal(name=f"cause_{name.replace('.', '_')}") for name in CAUSES}
+        with m.If(self.active):
+            for k, name in enumerate(CAUSES):
+                with m.If(holds[name]) if k == 0 else m.Elif(holds[name]):
+                    m.d.comb += cause[name].eq(1)
+
+        idle = self.active & ~self.matmul.active
+        amounts = {
+            "cycles": self.active, **cause,
+            "array.idle_weight": idle & self.matmul.idle_weight,
+            "array.idle_semaphore": idle & ~self.busy[1] & self.matmul_waiting,
+            "array.idle_command": idle & ~self.busy[1] & ~self.matmul_queued,
+            "load.busy": self.busy[0], "load.bytes": self.load.bytes, "load.wait": self.load.wait,
+            "store.busy": self.busy[2], "store.bytes": self.store.bytes, "store.wait": self.store.wait,
+            "store.wait_accumulator": self.store.wait_accumulator,
+            "memory.reads": self.reads, "memory.writes": self.writes,
+            "commands.load": self.done[0], "commands.matmul": self.done[1], "commands.store": self.done[2],
+            "jobs": self.ended,
+        }
+        assert set(amounts) == {c.name for c in COUNTERS}
+        latched = Array([Signal(COUNTER_BITS, name=f"latched_{c.name.replace('.', '_')}") for c in COUNTERS])
+        for counter, copy in zip(COUNTERS, latched, strict=True):
+            value = Signal(COUNTER_BITS, name=counter.name.replace(".", "_"))
+            m.d.sync += value.eq(value + amounts[counter.name])
+            with m.If(self.snapshot):
+                m.d.sync += copy.eq(value)
+        m.d.comb += self.value.eq(latched[self.index])
+        return m

@@ -1,0 +1,109 @@
+"""One tensor tile: engines, memory, and what controls them."""
+
+from amaranth.hdl import Cat, Module, ResetInserter
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import DeviceConfig
+from .control.axi_lite import RegisterBus
+from .control.command_processor import ENGINES, CommandProcessor
+from .control.performance import PerformanceCounters
+from .control.registers import TILE_ADDRESS_BITS, TileRegisters
+from .memory.arbiter import MemoryArbiter, PortRouter
+from .memory.ideal import IdealMemory
+from .memory.load import LoadEngine
+from .memory.port import LEAF_TAG_BITS, MemoryPort, StoragePort
+from .tensor.engine import TensorEngine
+from .tensor.store import StoreEngine
+
+__all__ = ["Tile"]
+
+
+class Tile(wiring.Component):
+    """Command processor, LOAD, tensor and STORE engines behind one memory.
+
+    The engines are reset at the end of every job, so that none depends on what ran before.
+
+    Parameters
+    ----------
+    config : DeviceConfig
+        The device.
+    tile : int
+        Number of this tile.
+
+    Members
+    -------
+    bus : In(RegisterBus(...))
+        Reads and writes of this tile's register block.
+    start, abort, snapshot : In(1), busy, ended : Out(1), cycle : In(64)
+        As ``ControlRegisters`` has them.
+    host : In(MemoryPort(...))
+        The host's window on this tile's memory.
+    storage : Out(StoragePort(...)).array(ports)
+    """
+
+    def __init__(self, *, config: DeviceConfig, tile: int) -> None:
+        self.config, self.tile = config, tile
+        storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
+        super().__init__({
+            "bus": In(RegisterBus(address_bits=TILE_ADDRESS_BITS)),
+            "start": In(1), "abort": In(1), "snapshot": In(1), "busy": Out(1), "ended": Out(1), "cycle": In(64),
+            "host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS)),
+            "storage": Out(storage).array(config.ports),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        connect, flipped = wiring.connect, wiring.flipped
+        m.submodules.control = control = CommandProcessor(config=config, tile=self.tile)
+        load, tensor, store = LoadEngine(config=config), TensorEngine(config=config), StoreEngine(config=config)
+        clear = ResetInserter(control.clear)
+        m.submodules.load = clear(load)
+        m.submodules.tensor = clear(tensor)
+        m.submodules.store = clear(store)
+        engines = dict(zip(ENGINES, (load, tensor, store), strict=True))
+        connect(m, control.load, load.port)
+        connect(m, control.matmul, tensor.port)
+        connect(m, control.store, store.port)
+        connect(m, load.write, tensor.load)
+        connect(m, store.accumulator, tensor.accumulator)
+        connect(m, store.parameters, tensor.parameters)
+        for engine in (load, store):
+            for name in ("context", "epoch", "window_base", "window_limit", "stop"):
+                m.d.comb += getattr(engine.job, name).eq(getattr(control.job, name))
+
+        m.submodules.arbiter = arbiter = MemoryArbiter(config=config)
+        m.submodules.control_router = control_router = PortRouter(config=config)
+        m.submodules.host_router = host_router = PortRouter(config=config)
+        m.submodules.memory = memory = IdealMemory(config=config)
+        connect(m, control.memory, control_router.i)
+        connect(m, flipped(self.host), host_router.i)
+        clients = {"control": control_router.o, "host": host_router.o, "load": load.memory, "store": store.memory}
+        for p in range(config.ports):
+            for name, ports in clients.items():
+                connect(m, ports[p], getattr(arbiter, name)[p])
+            connect(m, arbiter.memory[p], memory.ports[p])
+            connect(m, memory.storage[p], flipped(self.storage[p]))
+        m.d.comb += control.progress.eq(Cat(
+            port.responses.valid & port.responses.ready for engine in (load, store) for port in engine.memory).any())
+
+        m.submodules.registers = registers = TileRegisters(config=config)
+        m.submodules.performance = performance = PerformanceCounters(config=config)
+        connect(m, flipped(self.bus), registers.bus)
+        connect(m, registers.control, control.control)
+        accepted = [(p.requests.valid & p.requests.ready, p.requests.payload.write) for p in memory.ports]
+        m.d.comb += [
+            registers.start.eq(self.start), registers.abort.eq(self.abort), registers.cycle.eq(self.cycle),
+            self.busy.eq(control.control.busy), self.ended.eq(control.control.ended),
+            performance.index.eq(registers.counter_index), registers.counter_value.eq(performance.value),
+            performance.snapshot.eq(self.snapshot),
+            performance.load.eq(load.events), performance.matmul.eq(tensor.events), performance.store.eq(store.events),
+            performance.busy.eq(Cat(e.port.busy for e in engines.values())),
+            performance.done.eq(Cat(e.port.done for e in engines.values())),
+            performance.reads.eq(sum(beat & ~write for beat, write in accepted)),
+            performance.writes.eq(sum(beat & write for beat, write in accepted)),
+        ]
+        for name in ("active", "ended", "matmul_queued", "matmul_waiting"):
+            m.d.comb += getattr(performance, name).eq(getattr(control.control, name))
+        return m
