@@ -1,1 +1,5 @@
+"""What a run cost and why: counters, utilization, bandwidth, roofline, verdict."""
 
+from .report import Bottleneck, Profile
+
+__all__ = ["Bottleneck", "Profile"]

@@ -1,0 +1,176 @@
+"""Device memory: an allocator, arrays that live there, and weights that were packed for the tile."""
+
+import bisect
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import ClosedError, OutOfMemoryError, UnsupportedError
+
+if TYPE_CHECKING:
+    from .device import Device
+    from .queue import Job
+
+__all__ = ["ALIGNMENT", "GUARD_BYTES", "Allocator", "DeviceArray", "PreparedWeights"]
+
+ALIGNMENT = 64
+"""Bytes: a descriptor's alignment, and a whole number of memory beats."""
+GUARD_BYTES = 64
+"""Bytes behind every buffer that belong to nobody, so that a stray write hits no operand."""
+
+
+class Allocator:
+    """First fit over ``base``..``limit`` (bytes); neighbours that are free become one again."""
+
+    def __init__(self, base: int, limit: int) -> None:
+        self._free = [(base, limit - base)]  # sorted by address
+        self._used: dict[int, int] = {}
+        self.capacity = limit - base
+
+    @property
+    def used(self) -> int:
+        """Bytes taken, guards included."""
+        return sum(self._used.values())
+
+    def allocate(self, size: int, what: str = "buffer") -> int:
+        """Address of ``size`` bytes. Raises :class:`OutOfMemoryError`; nothing is taken then."""
+        need = -(-max(1, size) // ALIGNMENT) * ALIGNMENT + GUARD_BYTES
+        for i, (address, length) in enumerate(self._free):
+            if length >= need:
+                self._free[i:i + 1] = [(address + need, length - need)] if length > need else []
+                self._used[address] = need
+                return address
+        largest = max((length for _, length in self._free), default=0)
+        raise OutOfMemoryError(
+            f"{what} of {size} bytes: the largest free block of the device has {max(0, largest - GUARD_BYTES)} of "
+            f"{self.capacity} bytes; delete arrays, or raise memory.bytes")
+
+    def free(self, address: int) -> None:
+        """Give back what :meth:`allocate` returned."""
+        size = self._used.pop(address)
+        i = bisect.bisect(self._free, (address, 0))
+        if i < len(self._free) and address + size == self._free[i][0]:
+            size += self._free.pop(i)[1]
+        if i and sum(self._free[i - 1]) == address:
+            before, length = self._free.pop(i - 1)
+            address, size = before, length + size
+        bisect.insort(self._free, (address, size))
+
+
+class DeviceArray:
+    """An array in simulated device memory, C-contiguous at ``address`` (a byte address).
+
+    ``np.asarray(x)`` and DLPack show the bytes without a copy, once the job that writes them has ended; the memory
+    stays taken for as long as such a view lives. ``x @ w`` is ``device.matmul(x, w)``.
+    """
+
+    def __init__(self, device: "Device", shape: tuple[int, ...], dtype: Any) -> None:
+        self.device = device
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.address = device._allocate(self.nbytes, f"an array of shape {shape} and type {self.dtype}")
+        self._memory = device._memory  # keeps the simulation's storage while views are alive
+        self._writer: Job | None = None
+        weakref.finalize(self, device._allocator.free, self.address)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def _view(self) -> np.ndarray:
+        """The bytes as they are, whether a job writes them or not."""
+        raw = self._memory[self.address:self.address + self.nbytes]
+        return raw.view(self.dtype).reshape(self.shape)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        # Rather than __array__: numpy then holds on to this object for as long as the view lives.
+        if self.device.closed:
+            raise ClosedError("the device of this array is closed: copy what you need with np.array(x) before")
+        if self._writer is not None:
+            self._writer.wait()
+        return {"shape": self.shape, "typestr": self.dtype.str, "version": 3,
+                "data": (self._view.__array_interface__["data"][0], False)}
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return np.asarray(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.asarray(self).__dlpack_device__()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.device.matmul(self, other)
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, address={self.address:#x})"
+
+
+@dataclass(frozen=True)
+class PreparedWeights:
+    """Weights packed for the array and resident on the device; usable wherever ``b`` is.
+
+    shape: (..., K, N) as given. zero_point: scalar or one a column; scale, bias: what ``qmatmul`` takes by default.
+    """
+
+    array: DeviceArray
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    zero_point: np.ndarray
+    scale: np.ndarray | None = None
+    bias: np.ndarray | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def device(self) -> "Device":
+        return self.array.device
+
+    @property
+    def address(self) -> int:
+        return self.array.address
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+
+def pack(b: np.ndarray, zero_point: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """``b`` (..., K, N) as (..., N/columns, K, columns), both rounded up, filled with the zero point.
+
+    Every block of columns is then one run of bytes, in the order in which weight tiles enter the array.
+    """
+    *lead, k, n = b.shape
+    steps, depth = -(-n // columns), max(1, -(-k // rows)) * rows
+    packed = np.zeros((*lead, depth, steps * columns), b.dtype)
+    packed[..., :n] = np.broadcast_to(zero_point, (*lead, n))[..., None, :]
+    packed[..., :k, :n] = b
+    split = packed.reshape(*lead, depth, steps, columns)
+    return np.ascontiguousarray(np.moveaxis(split, -2, -3))
+
+
+def real_dtype(array: Any, name: str) -> np.ndarray:
+    """``array`` as it is, refused where it is no int8 or uint8."""
+    array = np.asarray(array)
+    if array.dtype not in (np.int8, np.uint8):
+        hint = "quantize it first (ringloom.numerics.quantize_linear takes a scale)" if array.dtype.kind == "f" else (
+            f"convert it with {name}.astype(np.int8) if its values fit")
+        raise UnsupportedError(f"{name}: dtype {array.dtype}, but the array multiplies int8 and uint8; {hint}")
+    return array

@@ -1,0 +1,319 @@
+"""A device under simulation, and the calls that offload work to it."""
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ringloom.compiler import Buffer, Gemm, Stream, compile_gemm
+from ringloom.hw.config import DeviceConfig, load
+from ringloom.hw.counters import COUNTERS
+from ringloom.hw.isa import DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode
+from ringloom.numerics.reference import check_scale
+from ringloom.profile import Profile
+from ringloom.sim import BusError, SimulationTimeout, Simulator
+
+from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
+from .errors import ClosedError, DeviceFault, ShapeError, TimeoutError, UnsupportedError
+from .operands import check_bias, check_zero_point, make_product, refuse_unknown
+from .queue import Job, JobQueue
+from .registers import Registers
+
+__all__ = ["Device", "open"]
+
+_RESERVED_BYTES = 4096    # at either end of memory: the fetcher reads ahead of the last command
+_STREAMS = 64             # compiled streams that are kept
+_MATMUL = ("a_zero_point", "b_zero_point", "bias", "transpose_b", "out")
+_QMATMUL = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "y_scale", "y_zero_point", "bias", "activation",
+            "rounding", "transpose_b", "out")
+_CALLS = {"matmul": _MATMUL, "qmatmul": _QMATMUL}
+
+
+def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilated", *,  # noqa: A001
+         overrides: dict[str, Any] | None = None, progress: Callable[[str], None] | None = None,
+         **unknown: Any) -> "Device":
+    """Open a simulated device.
+
+    source: preset name, YAML path or :class:`DeviceConfig`. sim: ``verilated``, ``python`` or ``functional`` (results
+    without cycles). overrides: dotted key to value. progress: told what goes on while a simulator is built.
+    Raises :class:`ConfigError`, :class:`UnsupportedError`, and what the simulator raises where a tool is missing.
+    """
+    refuse_unknown("open", unknown, ("source", "sim", "overrides", "progress"))
+    config = load(source, overrides)
+    if sim == "functional":
+        from ringloom.sim.functional import FunctionalSimulator
+        return Device(config, FunctionalSimulator(config))
+    from ringloom.sim import ENGINES, open_simulator
+    if sim not in ENGINES:
+        raise UnsupportedError(f"sim = {sim!r}: the simulators are {', '.join([*ENGINES, 'functional'])}")
+    return Device(config, open_simulator(config, sim, progress))
+
+
+class Device:
+    """One device; a context manager. Every call on a closed device raises :class:`ClosedError`."""
+
+    def __init__(self, config: DeviceConfig, simulator: Simulator) -> None:
+        self.config = config
+        self.simulator = simulator
+        self.closed = False
+        self.regs = Registers(self)
+        self._memory = simulator.memory(0)
+        self._allocator = Allocator(_RESERVED_BYTES, config.memory.bytes - _RESERVED_BYTES)
+        self.queue = JobQueue(self)
+        self._streams: OrderedDict[Gemm, Stream] = OrderedDict()
+        self._number = 0
+        self.macs = 0
+        """Useful multiply-accumulates of all jobs that ended well."""
+        self.jobs = 0
+        """Jobs that ended well."""
+        self._after_reset()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Free the simulator; queued jobs end with :class:`ClosedError`. A second call does nothing."""
+        if not self.closed:
+            self.queue.drop(ClosedError("the device was closed before the job ran"))
+            self.closed = True
+            self.simulator.close()
+
+    def __enter__(self) -> "Device":
+        self._check_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def reset(self) -> None:
+        """Reset the hardware. Memory keeps its bytes, so arrays and prepared weights stay; queued jobs end."""
+        self._check_open()
+        self.queue.drop(DeviceFault("the device was reset before the job ended", code=Code.ABORT.name))
+        self.simulator.reset()
+        self._after_reset()
+
+    def _after_reset(self) -> None:
+        self.regs.control.irq_enable = 1
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def cycle(self) -> int:
+        """Clock edges since the device was opened."""
+        return self.simulator.cycle
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("this device is closed: open another with ringloom.open")
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def _allocate(self, size: int, what: str) -> int:
+        self._check_open()
+        return self._allocator.allocate(size, what)
+
+    def empty(self, shape: "int | tuple[int, ...]", dtype: Any = np.int8) -> DeviceArray:
+        """An array of ``shape`` in device memory, its contents undefined. Raises :class:`OutOfMemoryError`."""
+        self._check_open()
+        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if any(not isinstance(s, int | np.integer) or s < 0 for s in sizes):
+            raise ShapeError(f"shape {shape!r}: every axis must be an integer, 0 or more")
+        kind = np.dtype(dtype)
+        if kind.kind not in "iufb":
+            raise UnsupportedError(f"dtype {kind}: device memory holds integers, floats and booleans")
+        return DeviceArray(self, tuple(int(s) for s in sizes), kind)
+
+    def put(self, array: Any, *, via: str | None = None, **unknown: Any) -> DeviceArray:
+        """Copy ``array`` into device memory: at once, or with ``via="axi"`` by the host port, in simulated time."""
+        refuse_unknown("put", unknown, ("via",))
+        self._check_open()
+        if via not in (None, "axi"):
+            raise UnsupportedError(f"via = {via!r}: must be None (straight into memory) or 'axi' (the host port)")
+        source = np.asarray(array)
+        target = self.empty(source.shape, source.dtype)
+        if via is None:
+            np.copyto(target._view, source)
+        elif source.size:
+            with self._bus():
+                self.simulator.axi_write(target.address, source.tobytes())
+        return target
+
+    def prepare(self, b: Any, scale: Any = None, zero_point: Any = 0, bias: Any = None, bits: int = 8,
+                sparsity: Any = None, **unknown: Any) -> PreparedWeights:
+        """Pack weights (..., K, N) of int8 or uint8 once, as the array takes them; they stay on the device.
+
+        scale: float, scalar or (N,), the ``b_scale`` of ``qmatmul``. zero_point: scalar or (N,). bias: int32 (N,).
+        """
+        refuse_unknown("prepare", unknown, ("scale", "zero_point", "bias", "bits", "sparsity"))
+        self._check_open()
+        if bits != 8:
+            raise UnsupportedError(f"bits = {bits!r}: only 8 is built so far")
+        if sparsity is not None:
+            raise UnsupportedError(f"sparsity = {sparsity!r}: only None is built so far")
+        weights = real_dtype(np.asarray(b), "b")
+        if weights.ndim < 2 or not weights.size:
+            raise ShapeError(f"b: shape {weights.shape}; weights to prepare are (..., K, N), none of them 0")
+        n = weights.shape[-1]
+        zero = check_zero_point(zero_point, "zero_point", weights.dtype)
+        if zero.size == 1:
+            zero = zero.reshape(())
+        elif zero.shape != (n,):
+            raise ShapeError(f"zero_point: shape {zero.shape}; it may be a scalar or one a column: ({n},)")
+        if scale is not None:
+            scale = check_scale(scale, "scale")
+            if scale.size != 1 and scale.shape != (n,):
+                raise ShapeError(f"scale: shape {scale.shape}; it may be a scalar or one a column: ({n},)")
+        tile = self.config.tile.array
+        packed = pack(weights, zero, tile.rows, tile.columns)
+        return PreparedWeights(self.put(packed), weights.shape, weights.dtype, zero, scale, check_bias(bias, n))
+
+    # -- work ------------------------------------------------------------------------------------------
+
+    def matmul(self, a: Any, b: Any, a_zero_point: Any = 0, **options: Any) -> "np.ndarray | DeviceArray":
+        """``(a - a_zero_point) @ (b - b_zero_point) + bias`` in int32, which wraps; as ``numpy.matmul`` otherwise.
+
+        a: int8 or uint8 (..., M, K), zero point a scalar or one a row. b: int8 or uint8 (..., K, N), or (..., N, K)
+        with ``transpose_b=True``, or prepared weights. Options: b_zero_point, a scalar or one a column; bias, int32
+        (N,); transpose_b; out, a :class:`DeviceArray` for the result. Returns numpy for a numpy ``a``.
+        """
+        return self.submit("matmul", a, b, a_zero_point=a_zero_point, **options).result()
+
+    def qmatmul(self, a: Any, b: Any, **options: Any) -> "np.ndarray | DeviceArray":
+        """ONNX QLinearMatMul, bit-exact with ONNX Runtime by default, with bias and activation.
+
+        Options: a_scale, a_zero_point, b_scale, b_zero_point, y_scale, y_zero_point (its type, int8 or uint8, is
+        that of the result), bias (int32, of scale a_scale * b_scale), activation (``"relu"`` or (lo, hi) in real
+        units), rounding (``f32``, ``exact_rne``, ``exact_rne_zp``, ``half_up``, ``half_away``), transpose_b, out.
+        b_scale and b_zero_point may be one a column; prepared weights bring theirs.
+        """
+        return self.submit("qmatmul", a, b, **options).result()
+
+    def submit(self, kind: str, a: Any, b: Any, **options: Any) -> Job:
+        """Queue a ``matmul`` or ``qmatmul`` and return at once; operands are copied now, simulated time stands still.
+        """
+        self._check_open()
+        if kind not in _CALLS:
+            raise UnsupportedError(f"submit: {kind!r} is not one of {', '.join(_CALLS)}")
+        refuse_unknown(kind, [name for name in options if name not in _CALLS[kind]], _CALLS[kind])
+        for name, operand in (("a", a), ("b", b), ("out", options.get("out"))):
+            if isinstance(operand, DeviceArray | PreparedWeights) and operand.device is not self:
+                raise UnsupportedError(f"{name}: lives on another device; copy it with dev.put(np.asarray({name}))")
+        product = make_product(kind, a, b, options, self.config)
+        output = self._output(options.get("out"), product.shape, product.dtype)
+        as_numpy = options.get("out") is None and not isinstance(a, DeviceArray)
+        macs = product.gemm.macs if product.gemm else 0
+        job = Job(self, self._number + 1, kind, macs, output, as_numpy=as_numpy, shape=product.shape)
+        if product.gemm is None:
+            job._finish(None)
+            return job
+        stream = self._compile(product.gemm)
+        addresses = {Buffer.C: output.address}
+        sources = {Buffer.A: product.a, Buffer.B: product.b, Buffer.PARAMETERS: product.records,
+                   Buffer.ZERO_POINTS: product.table}
+        for buffer, source in sources.items():
+            if source is not None:
+                held = source if isinstance(source, DeviceArray | PreparedWeights) else self.put(source)
+                job.holds.append(held)
+                addresses[buffer] = held.address
+        job.program = self._program(job.number, stream, addresses)
+        output._writer = job
+        self._number += 1
+        self.queue.add(job)
+        return job
+
+    def _program(self, number: int, stream: Stream, addresses: dict[Buffer, int]) -> DeviceArray:
+        """Descriptor, commands and an empty completion record, in device memory."""
+        program = self.empty(RECORD_BYTES * (stream.commands + 2), np.uint8)
+        raw = DESCRIPTOR.encode(version=VERSION, opcode=Opcode.JOB, job=number, commands=stream.commands,
+                                completion_address=program.address + RECORD_BYTES * (stream.commands + 1))
+        program._view[:] = np.frombuffer(raw + stream.bind(addresses) + bytes(RECORD_BYTES), np.uint8)
+        return program
+
+    def _output(self, out: Any, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        if out is None:
+            return self.empty(shape, dtype)
+        if not isinstance(out, DeviceArray):
+            raise UnsupportedError(f"out: must be a DeviceArray (dev.empty(...)), not {type(out).__name__}")
+        if out.shape != shape:
+            raise ShapeError(f"out: shape {out.shape}, but the result has {shape}")
+        if out.dtype != dtype:
+            raise UnsupportedError(f"out: dtype {out.dtype}, but the result is {dtype}")
+        return out
+
+    def _compile(self, gemm: Gemm) -> Stream:
+        stream = self._streams.pop(gemm, None)
+        if stream is None:
+            stream = compile_gemm(gemm, self.config)
+            if len(self._streams) >= _STREAMS:
+                self._streams.popitem(last=False)
+        self._streams[gemm] = stream
+        return stream
+
+    # -- looking inside ---------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def profile(self) -> Iterator[Profile]:
+        """Count what the jobs run inside the ``with`` cost; the figures are there when it ends."""
+        self._check_open()
+        before, macs, jobs = self.counters(), self.macs, self.jobs
+        profile = Profile(self.config, self.simulator.name)
+        yield profile
+        after = self.counters()
+        profile.fill(before, after, macs=self.macs - macs, jobs=self.jobs - jobs)
+
+    def counters(self) -> dict[str, int]:
+        """All counters now, ``tile0.array.active`` and so on."""
+        self.regs.control.snapshot = 1
+        values = {}
+        for counter in COUNTERS:
+            low, high = (getattr(self.regs.tile0, f"counter_{counter.name.replace('.', '_')}_{half}")
+                         for half in ("low", "high"))
+            values[f"tile0.{counter.name}"] = high << 32 | low
+        return values
+
+    @contextlib.contextmanager
+    def waves(self, path: "str | Path", *, blocks: Sequence[str] = (), start: int = 0,
+              stop: int | None = None) -> Iterator[Path]:
+        """Record signals to a VCD file inside the ``with``: all, or ``blocks`` such as ``tile0.tensor``, in cycles
+        ``start`` to ``stop`` from here on."""
+        self._check_open()
+        target = Path(path)
+        if target.suffix != ".vcd":
+            raise UnsupportedError(f"waves: {target.name}: only VCD is built so far; name the file with .vcd")
+        if start < 0 or (stop is not None and stop <= start):
+            raise UnsupportedError(f"waves: start = {start}, stop = {stop}: must be cycles, stop behind start")
+        try:
+            self.simulator.waves_start(target, blocks=blocks, start=start, stop=stop)
+        except (ValueError, NotImplementedError, OSError) as error:
+            raise UnsupportedError(f"waves: {error}") from error
+        try:
+            yield target
+        finally:
+            if not self.closed:
+                self.simulator.waves_stop()
+
+    @contextlib.contextmanager
+    def _bus(self) -> Iterator[None]:
+        """Turn a bus that does not answer into an error, with the hardware reset behind it."""
+        self._check_open()
+        try:
+            yield
+        except SimulationTimeout as error:
+            self.simulator.reset()
+            raise TimeoutError(f"{error}; the hardware was reset and is usable") from error
+        except BusError as error:
+            raise DeviceFault(f"{error}. The device is usable", code=Code.MEMORY_ERROR.name) from error
+
+    def _read(self, address: int) -> int:
+        with self._bus():
+            return self.simulator.read(address)
+
+    def _write(self, address: int, value: int) -> None:
+        with self._bus():
+            self.simulator.write(address, value)

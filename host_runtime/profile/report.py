@@ -1,0 +1,147 @@
+"""Counters of a stretch of work turned into the figures people ask for."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ringloom.errors import UnsupportedError
+from ringloom.hw.config import DeviceConfig
+from ringloom.hw.counters import CAUSES, COUNTER_BITS, COUNTERS
+
+__all__ = ["Bottleneck", "Profile"]
+
+_KINDS = {"array.active": "compute", "idle.fill": "compute", "idle.memory": "memory", "idle.ring": "communication",
+          "idle.command": "control"}
+"""What a cycle of each cause counts for: filling and draining the array is part of computing."""
+
+
+class Bottleneck(str):
+    """The verdict, ``compute-bound`` and so on, with ``shares``: kind to its part of all cycles (0..1)."""
+
+    shares: dict[str, float]
+
+    def __new__(cls, shares: dict[str, float]) -> "Bottleneck":
+        verdict = f"{max(shares, key=lambda kind: shares[kind])}-bound" if any(shares.values()) else "idle"
+        self = super().__new__(cls, verdict)
+        self.shares = shares
+        return self
+
+
+class Profile:
+    """What the jobs of a ``with device.profile() as p`` cost; filled in when the block ends.
+
+    counters: ``tile0.array.active`` and so on. cycles: in which a job ran. macs: useful multiply-accumulates.
+    """
+
+    def __init__(self, config: DeviceConfig, simulator: str) -> None:
+        self.config = config
+        self.simulator = simulator
+        self.macs = 0
+        self.jobs = 0
+        self._counters: dict[str, int] | None = None
+
+    def fill(self, before: dict[str, int], after: dict[str, int], *, macs: int, jobs: int) -> None:
+        """Take the counters at both ends; a counter that wrapped in between is still right."""
+        self._counters = {name: (value - before[name]) % (1 << COUNTER_BITS) for name, value in after.items()}
+        self.macs, self.jobs = macs, jobs
+
+    @property
+    def counters(self) -> dict[str, int]:
+        if self._counters is None:
+            raise UnsupportedError("the profile is filled in when its 'with' block ends: read it behind the block")
+        return self._counters
+
+    @property
+    def cycles(self) -> int:
+        return self.counters["tile0.cycles"]
+
+    @property
+    def utilization(self) -> float:
+        """Useful MACs over what the array could do in the same cycles, 0..1."""
+        return self._per_cycle(self.macs) / self.config.tile.array.macs_per_cycle
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of operands and results that LOAD and STORE moved."""
+        return self.counters["tile0.load.bytes"] + self.counters["tile0.store.bytes"]
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a cycle achieved."""
+        return self._per_cycle(self.bytes)
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity: useful MACs a byte."""
+        return self.macs / self.bytes if self.bytes else 0.0
+
+    @property
+    def roofline(self) -> dict[str, float]:
+        """MACs a cycle: what was ``achieved``, and what is ``attainable`` at this intensity (the lower roof)."""
+        peak = float(self.config.tile.array.macs_per_cycle)
+        attainable = min(peak, self.intensity * self.config.peak_bytes_per_cycle) if self.bytes else peak
+        achieved = self._per_cycle(self.macs)
+        return {"peak": peak, "attainable": attainable, "achieved": achieved,
+                "fraction": achieved / attainable if attainable else 0.0}
+
+    @property
+    def causes(self) -> dict[str, float]:
+        """Share of each cause in all cycles; they add up to 1."""
+        return {cause: self._per_cycle(self.counters[f"tile0.{cause}"]) for cause in CAUSES}
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        shares = dict.fromkeys(dict.fromkeys(_KINDS.values()), 0.0)
+        for cause, share in self.causes.items():
+            shares[_KINDS[cause]] += share
+        return Bottleneck(shares)
+
+    def _per_cycle(self, amount: int) -> float:
+        return amount / self.cycles if self.cycles else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "config": self.config.name, "simulator": self.simulator, "jobs": self.jobs, "cycles": self.cycles,
+            "seconds": self.cycles / self.config.clock_hz, "macs": self.macs, "utilization": self.utilization,
+            "bytes": self.bytes, "bandwidth": self.bandwidth,
+            "bandwidth_fraction": self.bandwidth / self.config.peak_bytes_per_cycle,
+            "bytes_per_mac": self.bytes / self.macs if self.macs else 0.0, "intensity": self.intensity,
+            "roofline": self.roofline, "bottleneck": str(self.bottleneck), "shares": self.bottleneck.shares,
+            "causes": self.causes, "counters": self.counters,
+        }
+
+    def table(self) -> Table:
+        """The figures as a ``rich`` table."""
+        roof = self.roofline
+        table = Table(title=f"{self.config.name} on {self.simulator}: {self.jobs} job{'s' * (self.jobs != 1)}",
+                      title_justify="left")
+        table.add_column("figure")
+        table.add_column("value", justify="right")
+        table.add_column("meaning", overflow="fold")
+        shares = ", ".join(f"{kind} {share:.1%}" for kind, share in self.bottleneck.shares.items())
+        rows = [
+            ("cycles", f"{self.cycles:,}", f"{self.cycles / self.config.clock_hz * 1e6:,.1f} us at "
+                                           f"{self.config.clock_hz / 1e9:g} GHz"),
+            ("utilization", f"{self.utilization:.1%}", f"{self.macs:,} useful MACs of "
+                                                       f"{self.config.tile.array.macs_per_cycle} a cycle"),
+            ("bottleneck", str(self.bottleneck), shares),
+            ("bandwidth", f"{self.bandwidth:.2f} B/cycle", f"of {self.config.peak_bytes_per_cycle}; "
+                                                           f"{self.bytes:,} bytes moved"),
+            ("intensity", f"{self.intensity:.2f} MAC/B", "arithmetic intensity"),
+            ("roofline", f"{roof['fraction']:.1%}", f"{roof['achieved']:.1f} of {roof['attainable']:.1f} MAC/cycle "
+                                                    "attainable at this intensity"),
+        ]
+        rows += [(cause, f"{share:.1%}", next(c.doc for c in COUNTERS if c.name == cause))
+                 for cause, share in self.causes.items()]
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def summary(self) -> str:
+        """The table as text, 110 columns wide."""
+        console = Console(width=110, force_terminal=False, color_system=None)
+        with console.capture() as capture:
+            console.print(self.table())
+        return capture.get()

@@ -1,0 +1,211 @@
+"""Jobs: what was handed to the device, in order; simulated time moves only while somebody waits for one."""
+
+import asyncio
+from collections import deque
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringloom.compiler.stream import semaphore_name
+from ringloom.hw.isa import COMPLETION, RECORD_BYTES, Code, Opcode, Status
+from ringloom.hw.regmap import ENGINE_STATES
+
+from .buffers import DeviceArray
+from .errors import ClosedError, DeviceFault, Error, TimeoutError, UnsupportedError
+
+if TYPE_CHECKING:
+    from .device import Device
+
+__all__ = ["Job", "JobQueue"]
+
+_DRAIN_CYCLES = 100_000    # an abort waits for memory alone
+_PATIENCE = 100            # default time-out: so many times the cycles of an ideal tile, and
+_PATIENCE_CYCLES = 200_000
+_ENGINES = ("load", "matmul", "store")
+
+
+class Job:
+    """One job of a device.
+
+    number: as in its completion record. status: ``queued``, ``running``, ``done`` or ``failed``.
+    start, end: device cycles of the accepted doorbell and of the last acknowledged byte; None until done.
+    cycles: end - start. macs: useful multiply-accumulates.
+    """
+
+    def __init__(self, device: "Device", number: int, name: str, macs: int, output: DeviceArray | None, *,
+                 as_numpy: bool, shape: tuple[int, ...]) -> None:
+        self.device = device
+        self.number = number
+        self.name = name
+        self.macs = macs
+        self.status = "queued"
+        self.start: int | None = None
+        self.end: int | None = None
+        self.holds: list[Any] = []  # operands stay in memory until the job has ended
+        self.program: DeviceArray | None = None  # descriptor, commands, completion record
+        self._error: Error | None = None
+        self._output = output
+        self._as_numpy = as_numpy
+        self._shape = shape
+        self._copy: np.ndarray | None = None
+
+    @property
+    def cycles(self) -> int | None:
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has ended, in either way."""
+        return self.status in ("done", "failed")
+
+    def wait(self, timeout_cycles: int | None = None) -> "Job":
+        """Run the device until this job and those before it have ended, each within ``timeout_cycles`` cycles.
+
+        Raises the error that ended the job: :class:`DeviceFault`, or :class:`TimeoutError` after aborting it.
+        """
+        if timeout_cycles is not None and (not isinstance(timeout_cycles, int | np.integer) or timeout_cycles < 1):
+            raise UnsupportedError(f"timeout_cycles = {timeout_cycles!r}: must be a positive number of cycles, or None")
+        if not self.done:
+            self.device.queue.run_until(self, None if timeout_cycles is None else int(timeout_cycles))
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def result(self, timeout_cycles: int | None = None) -> "np.ndarray | DeviceArray":
+        """The product, once it is there: numpy for a numpy ``a``, else a :class:`DeviceArray`."""
+        self.wait(timeout_cycles)
+        if not self._as_numpy:
+            assert self._output is not None
+            return self._output
+        if self._copy is None:
+            if self._output is None:
+                raise ClosedError("the result went with its device")
+            self._copy = self._output._view.reshape(self._shape).copy()
+            self._output = None  # its memory is free again
+        return self._copy
+
+    def __await__(self) -> Generator[Any, None, "np.ndarray | DeviceArray"]:
+        yield from asyncio.sleep(0).__await__()
+        return self.result()
+
+    def _finish(self, error: Error | None) -> None:
+        self.status = "done" if error is None else "failed"
+        self._error = error
+        self.holds.clear()
+        self.program = None
+        if self._output is not None:
+            self._output._writer = None
+
+    def __repr__(self) -> str:
+        took = f", {self.cycles} cycles" if self.cycles is not None else ""
+        return f"Job({self.number}, {self.name!r}, {self.status}{took})"
+
+
+class JobQueue:
+    """The jobs of a device with direct control: one runs at a time, in the order of submission."""
+
+    def __init__(self, device: "Device") -> None:
+        self._device = device
+        self._jobs: deque[Job] = deque()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def drop(self, error: Error) -> None:
+        """End every job with ``error``."""
+        while self._jobs:
+            self._jobs.popleft()._finish(error)
+
+    def run_until(self, job: Job, timeout_cycles: int | None) -> None:
+        """Run the jobs up to ``job``; what went wrong with one is kept in it and stops no other."""
+        self._device._check_open()
+        while not job.done:
+            first = self._jobs.popleft()
+            try:
+                self._run(first, timeout_cycles)
+            except Error as error:
+                first._finish(error)
+            except BaseException:  # an interrupt from the keyboard: the hardware is in the middle of the job
+                first._finish(DeviceFault("the job was interrupted", code=Code.ABORT.name))
+                self._device.simulator.reset()
+                self._device._after_reset()
+                raise
+
+    def _run(self, job: Job, timeout_cycles: int | None) -> None:
+        device, program = self._device, job.program
+        assert program is not None
+        control, tile = device.regs.control, device.regs.tile0
+        job.status = "running"
+        tile.job_low, tile.job_high = program.address & 0xFFFFFFFF, program.address >> 32
+        control.irq_status = 1
+        control.doorbell = 1
+        if timeout_cycles is None:
+            timeout_cycles = _PATIENCE_CYCLES + _PATIENCE * (job.macs // device.config.tile.array.macs_per_cycle
+                                                             + program.nbytes + sum(h.nbytes for h in job.holds))
+        with device._bus():
+            ended = device.simulator.run(timeout_cycles)
+        if not ended:
+            self._time_out(job, timeout_cycles)
+        control.irq_status = 1
+        record = COMPLETION.decode(program._view[-RECORD_BYTES:].tobytes())
+        if record["job"] != job.number or record["status"] == Status.PENDING:
+            raise DeviceFault(f"job {job.number}: the device ended it without a completion record")
+        job.start, job.end = record["start"], record["end"]
+        if record["status"] != Status.DONE:
+            raise self._fault(job, record)
+        device.jobs += 1
+        device.macs += job.macs
+        job._finish(None)
+
+    def _time_out(self, job: Job, cycles: int) -> None:
+        """Abort ``job`` and raise; if even that hangs, reset the hardware."""
+        device = self._device
+        waiting = self._waiting(job)
+        device.regs.control.abort = 1
+        with device._bus():
+            drained = device.simulator.run(_DRAIN_CYCLES)
+        if not drained:
+            device.simulator.reset()
+            device._after_reset()
+        device.regs.control.irq_status = 1
+        how = "aborted" if drained else "ended by a reset, since its engines did not drain"
+        raise TimeoutError(
+            f"job {job.number} ({job.name}) did not end within {cycles} cycles and was {how}; {'; '.join(waiting)}. "
+            "The device is usable; give timeout_cycles= more cycles if the job is only long", waiting=waiting)
+
+    def _fault(self, job: Job, record: dict[str, int]) -> Error:
+        code = Code(record["code"]) if record["code"] in list(Code) else Code.NONE
+        text = f"job {job.number} ({job.name}): {Status(record['status']).name.lower()}, {code.name} at command "
+        text += f"{record['command']}{self._kind(job, record['command'])}, address {record['address']:#x}"
+        if code == Code.WATCHDOG:
+            return TimeoutError(f"{text}; {'; '.join(self._waiting(job))}. The device is usable",
+                                waiting=self._waiting(job))
+        return DeviceFault(f"{text}. The device is usable", code=code.name, command=record["command"],
+                           address=record["address"])
+
+    def _kind(self, job: Job, command: int) -> str:
+        """The opcode of a command, in brackets."""
+        at = RECORD_BYTES * (command + 1) + 1
+        if job.program is None or at >= job.program.nbytes or job.program._view[at] not in list(Opcode):
+            return ""
+        return f" ({Opcode(int(job.program._view[at])).name})"
+
+    def _waiting(self, job: Job) -> tuple[str, ...]:
+        """What each engine does, in words, from the state registers."""
+        tile = self._device.regs.tile0
+        lines = []
+        for engine in _ENGINES:
+            value = getattr(tile, f"{engine}_state")
+            state, semaphore, command = ENGINE_STATES[value & 3], value >> 8 & 31, value >> 16
+            text = f"{engine.upper()} is {state}"
+            if state == "waiting":
+                text = (f"{engine.upper()} waits at command {command} for {semaphore_name(semaphore)}, which holds "
+                        f"{getattr(tile, f'semaphore{semaphore}')}")
+            elif state != "idle":
+                text += f" at command {command}"
+            lines.append(text)
+        return tuple(lines)
