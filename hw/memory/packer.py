@@ -146,8 +146,9 @@ class Packer(wiring.Component):
             row_end.eq(command.transpose | (whole & (blocks <= per_write))),
             walker.step.eq(out & row_end),
         ]
+        m.d.sync += self.bytes.eq(0)
         with m.If(space):
-            m.d.sync += [self.chunks.valid.eq(out), self.bytes.eq(0)]
+            m.d.sync += self.chunks.valid.eq(out)
         with m.If(out):
             m.d.sync += [
                 begun.eq(~row_end),
