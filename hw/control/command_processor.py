@@ -312,7 +312,7 @@ class CommandProcessor(wiring.Component):
         halves = Array(completion.as_value()[k * BEAT_BITS:(k + 1) * BEAT_BITS] for k in range(2))
         m.d.comb += [
             fetcher.stop.eq(~running),
-            self.job.stop.eq(state == _State.STOP),
+            self.job.stop.eq((state == _State.STOP) | (state == _State.CLEAR)),
             fetcher.responses.payload.eq(response.payload),
             fetcher.responses.valid.eq(response.valid & ~response.payload.write),
             response.ready.eq(1),

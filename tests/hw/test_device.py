@@ -100,6 +100,7 @@ def test_faults_aborts_and_the_watchdog():
         good = await multiply(bench, ctx, a, b)
         cycles = good["end"] - good["start"]
         for records, code, index, address in cases:
+            print(f"{code.name} at command {index}")
             await bench.start(ctx, job(records, completion_address=COMPLETION))
             record = await bench.finish(ctx)
             assert (record["status"], record["code"], record["command"]) == (FAULT, code, index), record
@@ -135,8 +136,7 @@ def test_window_keeps_a_job_inside():
 
     async def body(ctx):
         await bench.write(ctx, tile_register(0, "window_limit_low"), C)
-        raw, *_ = gemm(TINY, a, b)
-        raw = raw.replace(COMPLETION.to_bytes(8, "little"), (C - 64).to_bytes(8, "little"))
+        raw, *_ = gemm(TINY, a, b, completion_address=C - 64)
         bench.memory[C:C + 64] = b"\x5A" * 64
         await bench.start(ctx, raw)
         await ctx.tick().repeat(300)
@@ -171,10 +171,12 @@ def test_host_window_beside_a_job():
     axi = bench.dut.s_axi
     data = np.random.default_rng(12).integers(0, 256, 32 * 16, np.uint8).tobytes()
 
+    finished = []
+
     async def host(ctx):
         for name, value in (("awaddr", 0x9000), ("awlen", 15), ("awsize", 5), ("awburst", 1), ("bready", 1)):
             ctx.set(getattr(axi, name), value)
-        while True:
+        while not finished:
             ctx.set(axi.awvalid, 1)
             await ctx.tick().until(axi.awready)
             ctx.set(axi.awvalid, 0)
@@ -188,6 +190,7 @@ def test_host_window_beside_a_job():
 
     async def body(ctx):
         await multiply(bench, ctx, a, b)
+        finished.append(True)
         assert bench.memory[0x9000:0x9000 + len(data)] == data
         for name, value in (("araddr", 0x9000), ("arlen", 15), ("arsize", 5), ("arburst", 1), ("rready", 1),
                             ("arvalid", 1)):
@@ -200,5 +203,5 @@ def test_host_window_beside_a_job():
             assert response == 0
             read += value.to_bytes(32, "little")
         assert read == data
-    bench.simulator.add_testbench(host, background=True)
+    bench.simulator.add_testbench(host)
     bench.run(body)
