@@ -1,6 +1,6 @@
 """The systolic array: weight-stationary, two weight planes, everything skewed with the wavefront."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -39,8 +39,8 @@ class SystolicArray(wiring.Component):
     plane, activations : In
         One row of A, ``activations[r]`` for row r of the array, and the plane it uses.
     load, load_plane, weights : In
-        ``load`` is one-hot, bit g for group g, and zero in a cycle without weights; ``weights[c]`` holds the 9-bit
-        weights of column c, row ``g * load_rows + l`` at bit 9 * l. Lanes beyond the array's rows are ignored.
+        ``load`` is one-hot, bit g for group g, and zero in a cycle without weights; ``weights[c][l]`` is that of
+        column c, row ``g * load_rows + l``. Lanes beyond the array's rows are ignored.
     sums : Out
     """
 
@@ -51,7 +51,7 @@ class SystolicArray(wiring.Component):
             "activations": In(signed(9)).array(config.rows),
             "load": In(config.load_cycles),
             "load_plane": In(1),
-            "weights": In(9 * config.load_rows).array(config.columns),
+            "weights": In(signed(9)).array(config.columns, config.load_rows),
             "sums": Out(signed(sum_bits(config.rows))).array(config.columns),
         })
 
@@ -59,54 +59,53 @@ class SystolicArray(wiring.Component):
         m = Module()
         rows, columns = self.config.rows, self.config.columns
         groups, lanes = self.config.load_cycles, self.config.load_rows
-        diagonals = rows + columns - 1
 
-        # What travels with a wavefront is the same for all elements of a diagonal.
-        plane, loads = [self.plane], [Signal(2 * groups, name="loads_0")]
-        m.d.comb += loads[0].eq(Mux(self.load_plane, self.load << groups, self.load))
+        # Rows are handled by groups of ``load_rows``. Within a group, the elements whose row and column add up to the
+        # same number, a slant, work and are loaded in the same cycles: a slant's activations, and its weights of each
+        # plane, are one word each. There are fewer, wider registers than with words of one element, for the same
+        # hardware: that is what simulators are fast at. Lanes that lie beside the array are never looked at.
+        slants = columns + lanes - 1
+        diagonals = (groups - 1) * lanes + slants
+
+        plane = [self.plane]
+        loads = [Signal(2 * groups, name="loads_0")]
+        falling = [Signal(9 * lanes * slants, name="falling_0")]
+        m.d.comb += [
+            loads[0].eq(Mux(self.load_plane, self.load << groups, self.load)),
+            falling[0].eq(Cat(self.weights[s - lane][lane] if 0 <= s - lane < columns else Const(0, 9)
+                              for s in range(slants) for lane in range(lanes))),
+        ]
         for d in range(1, diagonals):
             plane.append(Signal(name=f"plane_{d}", reset_less=True))
             loads.append(Signal(2 * groups, name=f"loads_{d}"))
-            m.d.sync += [plane[d].eq(plane[d - 1]), loads[d].eq(loads[d - 1])]
+            falling.append(Signal(9 * lanes * slants, name=f"falling_{d}", reset_less=True))
+            m.d.sync += [plane[d].eq(plane[d - 1]), loads[d].eq(loads[d - 1]), falling[d].eq(falling[d - 1])]
 
-        # Weights rest while no tile is on its way: a simulator then skips them.
-        age = Signal(range(diagonals + 1))
-        moving = Signal()
-        m.d.comb += moving.eq(self.load.any() | (age != 0))
-        with m.If(self.load.any()):
-            m.d.sync += age.eq(diagonals)
-        with m.Elif(age != 0):
-            m.d.sync += age.eq(age - 1)
-
-        sums = [Const(0, signed(1))] * columns
-        falling = []
-        for c in range(columns):
-            chain = [self.weights[c]]
-            for i in range(1, rows + c):
-                chain.append(Signal(9 * lanes, name=f"lanes_{c}_{i}", reset_less=True))
-            falling.append(chain)
-        with m.If(moving):
-            for chain in falling:
-                m.d.sync += [after.eq(before) for before, after in zip(chain, chain[1:], strict=False)]
-
-        for r in range(rows):
-            group, lane = divmod(r, lanes)
-            activation = self.activations[r]
-            for i in range(r):
-                delayed = Signal(signed(9), name=f"skew_{r}_{i}", reset_less=True)
-                m.d.sync += delayed.eq(activation)
-                activation = delayed
-            for c in range(columns):
-                weights = [Signal(signed(9), name=f"weight_{r}_{c}_{p}", reset_less=True) for p in range(2)]
+        sums = [[Const(0, signed(1))] * columns, *(
+            [Signal(signed(sum_bits(r + 1)), name=f"sum_{r}_{c}", reset_less=True) for c in range(columns)]
+            for r in range(rows))]
+        for g in range(groups):
+            first = g * lanes
+            used = min(lanes, rows - first)
+            activations = Cat(self.activations[first:first + used])
+            for d in range(first + slants):
+                if d > 0:
+                    delayed = Signal(9 * used, name=f"activations_{g}_{d}", reset_less=True)
+                    m.d.sync += delayed.eq(activations)
+                    activations = delayed
+                if d < first:
+                    continue
+                s = d - first
+                planes = [Signal(9 * lanes, name=f"weights_{g}_{s}_{p}", reset_less=True) for p in range(2)]
+                weights = Signal(9 * lanes, name=f"weights_{g}_{s}")
                 for p in range(2):
-                    with m.If(loads[r + c][p * groups + group]):
-                        m.d.sync += weights[p].eq(falling[c][r + c].word_select(lane, 9))
-                total = Signal(signed(sum_bits(r + 1)), name=f"sum_{r}_{c}", reset_less=True)
-                m.d.sync += total.eq(sums[c] + activation * Mux(plane[r + c], weights[1], weights[0]))
-                sums[c] = total
-                if c + 1 < columns:
-                    right = Signal(signed(9), name=f"activation_{r}_{c}", reset_less=True)
-                    m.d.sync += right.eq(activation)
-                    activation = right
-        m.d.comb += [self.sums[c].eq(sums[c]) for c in range(columns)]
+                    with m.If(loads[d][p * groups + g]):
+                        m.d.sync += planes[p].eq(falling[d].word_select(s, 9 * lanes))
+                m.d.comb += weights.eq(Mux(plane[d], planes[1], planes[0]))
+                for lane in range(used):
+                    if 0 <= (c := s - lane) < columns:
+                        r = first + lane
+                        m.d.sync += sums[r + 1][c].eq(sums[r][c] + activations.word_select(lane, 9).as_signed()
+                                                      * weights.word_select(lane, 9).as_signed())
+        m.d.comb += [self.sums[c].eq(sums[rows][c]) for c in range(columns)]
         return m

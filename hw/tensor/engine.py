@@ -89,7 +89,8 @@ class TensorEngine(wiring.Component):
 
             array.plane.eq(feed.plane), array.load.eq(feed.load), array.load_plane.eq(feed.load_plane),
             [array.activations[r].eq(feed.activations[r]) for r in range(rows)],
-            [array.weights[c].eq(feed.weights[c]) for c in range(columns)],
+            [array.weights[c][lane].eq(feed.weights[c][lane])
+             for c in range(columns) for lane in range(tile.array.load_rows)],
 
             accumulators.update.eq(matmul.update), matmul.ended.eq(accumulators.ended),
             [accumulators.sums[c].eq(array.sums[c]) for c in range(columns)],

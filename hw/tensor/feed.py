@@ -46,7 +46,7 @@ class OperandFeed(wiring.Component):
             "activations": Out(signed(9)).array(array.rows),
             "load": Out(array.load_cycles),
             "load_plane": Out(1),
-            "weights": Out(9 * array.load_rows).array(array.columns),
+            "weights": Out(signed(9)).array(array.columns, array.load_rows),
         })
 
     def elaborate(self, platform) -> Module:
@@ -68,7 +68,8 @@ class OperandFeed(wiring.Component):
             for c in range(array.columns):
                 zero_point = Mux(weight.table, _extended(self.zero_point_block.word_select(c, 8), weight.signed),
                                  weight.zero_point)
-                m.d.sync += self.weights[c].eq(Cat(
-                    (_extended(self.weight_blocks.word_select(lane * array.columns + c, 8), weight.signed)
-                     - zero_point)[:9] for lane in range(array.load_rows)))
+                m.d.sync += [
+                    self.weights[c][lane].eq(_extended(
+                        self.weight_blocks.word_select(lane * array.columns + c, 8), weight.signed) - zero_point)
+                    for lane in range(array.load_rows)]
         return m

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.support.tensor import TensorBench
 
 from ringloom.hw.config import load
+from tests.support.tensor import TensorBench
 
 SHAPES = [(1, 1), (2, 2), (2, 3), (3, 5), (4, 4), (4, 8), (8, 4)]
 
