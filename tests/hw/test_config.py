@@ -1,0 +1,111 @@
+"""Configurations: presets load and derive their widths; every refusal names file, key, value, rule, nearest key."""
+
+import dataclasses
+
+import pytest
+
+from ringloom.hw import config as configs
+from ringloom.hw.config import ConfigError, DeviceConfig
+
+
+def test_presets():
+    assert configs.presets() == ["edge", "inference", "tiny", "training"]
+    arrays = {name: configs.load(name).tile.array for name in configs.presets()}
+    assert {name: (a.rows, a.columns) for name, a in arrays.items()} == {
+        "tiny": (4, 4), "edge": (8, 8), "inference": (16, 16), "training": (16, 16)}
+    for name in configs.presets():
+        config = configs.load(name)
+        assert config.name == name and config.tiles == 1
+        assert (config.memory.kind, config.control.kind) == ("ideal", "direct")
+
+
+def test_derived_values():
+    config = configs.load("inference")
+    assert (config.ports, config.line_bytes, config.address_bits) == (2, 64, 26)
+    assert config.tile.array.load_cycles == 4 and config.tile.array.macs_per_cycle == 256
+    assert config.tile.activation_blocks == config.tile.weight_blocks == 4096
+    assert config.tile.accumulator_words == 1024
+    odd = configs.load("tiny", {"tile.array.rows": 3, "tile.array.columns": 5})
+    assert (odd.tile.activation_blocks, odd.tile.weight_blocks) == (1024, 512)
+    assert (odd.tile.array.load_rows, odd.tile.array.load_cycles) == (3, 1)
+    assert odd.tile.accumulator_words == 128 and odd.tile.column_records == 8
+
+
+def test_overrides_and_base(tmp_path):
+    below = tmp_path / "below.yaml"
+    below.write_text("base: edge\ntile:\n  array: {rows: 2}\n")
+    above = tmp_path / "above.yaml"
+    above.write_text("base: below.yaml\nideal: {latency: 50}\nclock_hz: 1e9\n")
+    config = configs.load(above, {"tile.requantizer.lanes": "2", "ideal.reorder": "true"})
+    assert (config.tile.array.rows, config.tile.array.columns) == (2, 8)
+    assert (config.ideal.latency, config.ideal.bytes_per_cycle, config.ideal.reorder) == (50, 32, True)
+    assert config.tile.requantizer.lanes == 2 and config.clock_hz == 1e9 and config.name == "above"
+    assert configs.load(config) == config
+    assert configs.load(config, {"ideal.latency": 60}).ideal.latency == 60
+
+
+def test_hash_follows_the_hardware_alone():
+    config = configs.load("tiny")
+    assert dataclasses.replace(config, name="x", clock_hz=5.0).hardware_hash() == config.hardware_hash()
+    assert configs.load("tiny", {"ideal.latency": 33}).hardware_hash() != config.hardware_hash()
+    assert configs.load("inference").hardware_hash() == configs.load("training").hardware_hash()
+
+
+@pytest.mark.parametrize("overrides, words", [
+    ({"tile.array.rowz": 4}, ["tile.array.rowz", "4", "'rows'"]),
+    ({"tiel": 1}, ["tiel", "'tile'"]),
+    ({"tile.array.rows": 0}, ["tile.array.rows = 0", "1..64"]),
+    ({"tile.array.rows": 65}, ["tile.array.rows = 65", "1..64"]),
+    ({"tile.array.rows": "many"}, ["tile.array.rows = 'many'", "must be int"]),
+    ({"tile.array.rows": True}, ["tile.array.rows = True", "must be int"]),
+    ({"tile.array": 3}, ["tile.array = 3", "group of keys"]),
+    ({"tile.array.weight_rows_per_cycle": 3}, ["weight_rows_per_cycle = 3", "1, 2, 4 or 8"]),
+    ({"tile.array.activations_per_row": 2}, ["activations_per_row = 2", "only 1"]),
+    ({"tile.scratchpad.weight_bytes": 10}, ["tile.scratchpad.weight_bytes = 10", "1024"]),
+    ({"tile.accumulator.bytes": 300, "tile.array.columns": 64}, ["tile.accumulator.bytes = 300", "1024 bytes"]),
+    ({"tile.requantizer.lanes": 3}, ["tile.requantizer.lanes = 3"]),
+    ({"memory.kind": "hbm"}, ["memory.kind = 'hbm'", "'ideal'"]),
+    ({"memory.bytes": 1000000}, ["memory.bytes = 1000000", "power of two"]),
+    ({"memory.interleave_bytes": 96}, ["memory.interleave_bytes = 96", "power of two"]),
+    ({"ideal.latency": 3}, ["ideal.latency = 3", "4..1000"]),
+    ({"ideal.bytes_per_cycle": 48}, ["ideal.bytes_per_cycle = 48"]),
+    ({"ring.data_bits": 100}, ["ring.data_bits = 100"]),
+    ({"control.kind": "firmware"}, ["control.kind = 'firmware'", "'direct'"]),
+    ({"control.watchdog_cycles": 1}, ["control.watchdog_cycles = 1"]),
+    ({"tiles": 4}, ["tiles = 4", "only 1"]),
+    ({"clock_hz": "fast"}, ["clock_hz = 'fast'", "float"]),
+    ({"clock_hz": 0}, ["clock_hz", "positive"]),
+    ({"ideal.seed": "{"}, ["ideal.seed", "not a YAML value"]),
+    ({"clock_hz.x": 1}, ["clock_hz", "not a group"]),
+])
+def test_refusals(overrides, words):
+    with pytest.raises(ConfigError) as caught:
+        configs.load("tiny", overrides)
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "tiny" in message or "override" in message
+
+
+def test_refusals_of_files(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'inference'"):
+        configs.load("inferense")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("tile: {array: {rows: 4, colums: 4}}\n")
+    with pytest.raises(ConfigError, match=r"bad\.yaml.*tile\.array\.colums.*'columns'"):
+        configs.load(bad)
+    bad.write_text("tile: [")
+    with pytest.raises(ConfigError, match=r"bad\.yaml.*not a YAML file"):
+        configs.load(bad)
+    bad.write_text("- 1\n")
+    with pytest.raises(ConfigError, match="keys and values, not list"):
+        configs.load(bad)
+    bad.write_text("base: bad.yaml\n")
+    with pytest.raises(ConfigError, match="leads back to itself"):
+        configs.load(bad)
+    bad.write_text("")
+    assert configs.load(bad) == DeviceConfig(name="bad")
+
+
+def test_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        configs.load("tiny").tiles = 2
