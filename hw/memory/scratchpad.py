@@ -83,12 +83,13 @@ class Scratchpad(wiring.Component):
             else:
                 # the block of this write that falls into bank j
                 index = Signal(self.bank_bits, name=f"write_index_{j}")
+                lane = index[:(self.shape.per_write - 1).bit_length()]
                 m.d.comb += index.eq((j - self.write_address) * write_inverse)
                 with m.If(self.write_enable & (index < self.write_count)):
                     m.d.comb += [
                         write.en.eq(1),
                         write.addr.eq((self.write_address + index * self.write_pitch)[self.bank_bits:]),
-                        write.data.eq(self.write_data.word_select(index[:(self.shape.per_write - 1).bit_length()], bits)),
+                        write.data.eq(self.write_data.word_select(lane, bits)),
                     ]
 
             if self.reads == 1:
