@@ -50,7 +50,10 @@ def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilate
     from ringloom.sim import ENGINES, open_simulator
     if sim not in ENGINES:
         raise UnsupportedError(f"sim = {sim!r}: the simulators are {', '.join([*ENGINES, 'functional'])}")
-    return Device(config, open_simulator(config, sim, progress))
+    try:
+        return Device(config, open_simulator(config, sim, progress))
+    except RuntimeError as error:  # a tool is missing or failed; the message says which and what to do
+        raise UnsupportedError(f"sim = {sim!r}: {error}") from error
 
 
 class Device:
