@@ -85,7 +85,9 @@ def run_loads(config: DeviceConfig, commands: list[dict], *, contents: bytes | b
             raw = int.from_bytes(LOAD.encode(**(DEFAULTS | command)), "little")
             ctx.set(dut.port.commands.payload, LOAD.layout.from_bits(raw))
             ctx.set(dut.port.commands.valid, 1)
-            await ctx.tick().until(dut.port.commands.ready)
+            ready = False
+            while not ready:
+                _, _, ready = await ctx.tick().sample(dut.port.commands.ready)
             ctx.set(dut.port.commands.valid, 0)
 
     async def watch(ctx):

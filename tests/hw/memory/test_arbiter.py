@@ -5,9 +5,9 @@ import random
 import pytest
 from amaranth.hdl import ClockDomain, Module
 from amaranth.sim import Simulator
+
 from ringloom.hw.config import load
 from ringloom.hw.memory.arbiter import MemoryArbiter, PortRouter
-
 from tests.support.memory import ScriptedMemory, bench, port_index
 
 LIMIT = 5000

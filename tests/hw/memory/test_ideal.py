@@ -4,9 +4,9 @@ import random
 
 import pytest
 from amaranth.sim import Simulator
+
 from ringloom.hw.config import load
 from ringloom.hw.memory.ideal import IdealMemory
-
 from tests.support.memory import bench, port_index, storage_process
 
 LIMIT = 4000  # cycles a bench may take
