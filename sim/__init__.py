@@ -1,7 +1,6 @@
 """Simulators of a device: one protocol, several engines."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from ringloom.hw.config import DeviceConfig
 
@@ -12,17 +11,17 @@ __all__ = ["Simulator", "SimulationTimeout", "BusError", "Progress", "ProgressLi
            "open_simulator"]
 
 
-def _verilated(config: DeviceConfig, progress: Progress) -> Simulator:
+def _verilated(config: DeviceConfig, progress: Progress | None) -> Simulator:
     from .verilated.binding import VerilatedSimulator
     return VerilatedSimulator(config, progress)
 
 
-def _python(config: DeviceConfig, progress: Progress) -> Simulator:
+def _python(config: DeviceConfig, progress: Progress | None) -> Simulator:
     from .amaranth_sim import PythonSimulator
     return PythonSimulator(config, progress)
 
 
-ENGINES: dict[str, Callable[[DeviceConfig, Progress], Simulator]] = {"verilated": _verilated, "python": _python}
+ENGINES: dict[str, Callable[[DeviceConfig, Progress | None], Simulator]] = {"verilated": _verilated, "python": _python}
 """Name of an engine to what opens it."""
 
 
@@ -34,7 +33,4 @@ def open_simulator(config: DeviceConfig, engine: str = "verilated", progress: Pr
     """
     if engine not in ENGINES:
         raise ValueError(f"sim = {engine!r}: no such simulator; the choices are {', '.join(ENGINES)}")
-    with ExitStack() as stack:
-        if progress is None:
-            progress = stack.enter_context(ProgressLine())
-        return ENGINES[engine](config, progress)
+    return ENGINES[engine](config, progress)

@@ -12,9 +12,10 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator as AmaranthSimulator
 
 from ringloom.hw.config import BEAT_BYTES, DeviceConfig
+from ringloom.hw.device import Device
 from ringloom.hw.export import TOP, flat_ports
 from ringloom.sim import axi_driver
-from ringloom.sim.progress import Progress
+from ringloom.sim.progress import Progress, reporting
 from ringloom.sim.simulator import RESET_CYCLES
 from ringloom.sim.waves import CYCLE_PS, block_error, cut_vcd
 
@@ -31,19 +32,23 @@ class PythonSimulator:
     config : DeviceConfig
         The device.
     progress : callable
-        Told what goes on while the design is prepared.
+        Told what goes on while the design is prepared; None: a line on stderr.
     device : wiring.Component
         The top, where it is not that of ``config`` (tests).
     """
 
     name: Literal["python"] = "python"
 
-    def __init__(self, config: DeviceConfig, progress: Progress, *, device: wiring.Component | None = None) -> None:
+    def __init__(self, config: DeviceConfig, progress: Progress | None, *,
+                 device: wiring.Component | None = None) -> None:
         self.config = config
-        progress(f"elaborating {config.name}")
-        if device is None:
-            from ringloom.hw.device import Device
-            device = Device(config=config)
+        with reporting(progress) as report:
+            report(f"preparing the simulation of {config.name}")
+            self._make(device or Device(config=config))
+        self.reset()
+
+    def _make(self, device: wiring.Component) -> None:
+        config = self.config
         self._ports = {name: value for name, (value, _) in flat_ports(device).items()}
         self._memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
         self._cycle = 0
@@ -60,9 +65,7 @@ class PythonSimulator:
             for port in range(config.ports):
                 self._sim.add_process(self._storage(memory, f"storage{tile}_{port}_"))
         self._sim.add_testbench(self._count, background=True)
-        progress(f"preparing the simulation of {config.name}")
         self._sim.advance()
-        self.reset()
 
     # -- what runs inside the simulation ------------------------------------------------------------------
 

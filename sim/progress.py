@@ -2,13 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
 
-__all__ = ["Progress", "ProgressLine"]
+__all__ = ["Progress", "ProgressLine", "reporting"]
 
 Progress = Callable[[str], None]
 """Told in a few words what goes on, each time that changes."""
@@ -41,3 +42,13 @@ class ProgressLine:
                  trace: TracebackType | None) -> None:
         if self._status is not None:
             self._status.stop()
+
+
+@contextmanager
+def reporting(progress: Progress | None) -> Iterator[Progress]:
+    """``progress`` itself, or a :class:`ProgressLine` of its own where it is None."""
+    if progress is not None:
+        yield progress
+    else:
+        with ProgressLine() as line:
+            yield line

@@ -10,7 +10,7 @@ import numpy as np
 from ringloom.hw.config import DeviceConfig
 from ringloom.hw.export import TOP
 from ringloom.sim import axi_driver
-from ringloom.sim.progress import Progress
+from ringloom.sim.progress import Progress, reporting
 from ringloom.sim.simulator import RESET_CYCLES
 from ringloom.sim.waves import block_error
 
@@ -34,54 +34,96 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rl_burst_write": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p,
                                       ctypes.POINTER(ctypes.c_uint32)]),
     "rl_burst_read": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p]),
+    "rl_state": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "rl_adopted": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "rl_waves_start": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p),
                                       ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]),
     "rl_waves_stop": (None, [ctypes.c_void_p]),
 }
 
 
-def _load(path: Path) -> ctypes.CDLL:
+class _Member(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("size", ctypes.c_uint64)]
+
+
+def _load(path: Path, waves: bool) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in _PROTOTYPES.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
+        if waves or "waves" not in name:
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
     return library
+
+
+def _state(library: ctypes.CDLL, device: int | None) -> dict[str, tuple[int, int]]:
+    """Name to address and bytes of everything a model stores."""
+    table = ctypes.c_void_p()
+    count = library.rl_state(device, ctypes.byref(table))
+    members = ctypes.cast(table, ctypes.POINTER(_Member * count)).contents
+    return {member.name.decode(): (member.data, member.size) for member in members}
 
 
 class VerilatedSimulator:
     """A device compiled by Verilator; see :class:`ringloom.sim.simulator.Simulator`.
+
+    A model that can record is slower. So it is built and used from the first :meth:`waves_start` on only; it takes
+    over the state of the model before it, name by name, and the cycles are the same.
 
     Parameters
     ----------
     config : DeviceConfig
         The device.
     progress : callable
-        Told what goes on while the library is built.
+        Told what goes on while a library is built; None: a line on stderr.
     verilog : str
         The device's Verilog, where it is not that of ``config`` (tests).
     """
 
     name: Literal["verilated"] = "verilated"
 
-    def __init__(self, config: DeviceConfig, progress: Progress, *, verilog: str | None = None) -> None:
+    def __init__(self, config: DeviceConfig, progress: Progress | None, *, verilog: str | None = None) -> None:
         self.config = config
-        builder = Builder(progress)
+        self._progress = progress
         if verilog is None:
-            verilog = builder.verilog(config)
+            with reporting(progress) as report:
+                verilog = Builder(report).verilog(config)
+        self._verilog = verilog
         self._scopes = scopes(verilog)
-        path = builder.library(verilog)
-        try:
-            self._library = _load(path)
-        except OSError:  # whole, and still not loadable: from another system, say
-            builder.cache.drop(path.name)
-            try:
-                self._library = _load(builder.library(verilog))
-            except OSError as error:
-                raise BuildError(f"the library that was just built does not load: {error}") from error
         self._memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
-        pointers = (ctypes.c_void_p * config.tiles)(*(m.ctypes.data for m in self._memory))
-        self._device: int | None = self._library.rl_create(pointers, config.memory.bytes, axi_driver.BUS_LIMIT)
-        self.reset()
+        self._waves_library = False
+        self._library, self._device = self._make(waves=False)
+
+    def _make(self, waves: bool) -> tuple[ctypes.CDLL, int | None]:
+        """A library that fits, and a device in it on our memory, out of reset."""
+        with reporting(self._progress) as report:
+            builder = Builder(report)
+            path = builder.library(self._verilog, waves)
+            try:
+                library = _load(path, waves)
+            except OSError:  # whole, and still not loadable: from another system, say
+                builder.cache.drop(path.name)
+                try:
+                    library = _load(builder.library(self._verilog, waves), waves)
+                except OSError as error:
+                    raise BuildError(f"the library that was just built does not load: {error}") from error
+        tiles = self.config.tiles
+        pointers = (ctypes.c_void_p * tiles)(*(memory.ctypes.data for memory in self._memory))
+        device = library.rl_create(pointers, self.config.memory.bytes, axi_driver.BUS_LIMIT)
+        library.rl_reset(device, RESET_CYCLES)
+        return library, device
+
+    def _use_waves_library(self) -> None:
+        """Go on in a model that can record, from the very state of this one."""
+        if self._waves_library:
+            return
+        library, device = self._make(waves=True)
+        old = _state(self._library, self._open())
+        for name, (data, size) in _state(library, device).items():
+            if old.get(name, (0, 0))[1] == size:
+                ctypes.memmove(data, old[name][0], size)
+        library.rl_adopted(device, self.cycle)
+        self._library.rl_destroy(self._device)
+        self._library, self._device, self._waves_library = library, device, True
 
     def _open(self) -> int:
         if self._device is None:
@@ -137,18 +179,21 @@ class VerilatedSimulator:
         return bool(self._library.rl_run(device, limit))
 
     def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:
-        device = self._open()
-        self.waves_stop()
+        self._open()
         for block in blocks:
             if block not in self._scopes:
                 raise block_error(block, self._scopes)
+        self._use_waves_library()
+        self.waves_stop()
         names = (ctypes.c_char_p * max(1, len(blocks)))(*(f"{TOP}.{block}".encode() for block in blocks))
-        if not self._library.rl_waves_start(device, str(path).encode(), names, len(blocks), start,
+        if not self._library.rl_waves_start(self._device, str(path).encode(), names, len(blocks), start,
                                             _FOREVER if stop is None else stop):
             raise OSError(f"waves cannot be written to {path}")
 
     def waves_stop(self) -> None:
-        self._library.rl_waves_stop(self._open())
+        device = self._open()
+        if self._waves_library:
+            self._library.rl_waves_stop(device)
 
     def close(self) -> None:
         if self._device is not None:

@@ -23,12 +23,13 @@ __all__ = ["Builder", "top_ports", "scopes"]
 
 _HERE = Path(__file__).parent
 
-_VERILATOR_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing", "--trace-vcd",
+_VERILATOR_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing",
                     "--output-split", "20000", "-Wno-lint", "-Wno-style", "-Wno-fatal")
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=1", "-DVM_TRACE_VCD=1",
             "-DVM_TRACE_FST=0", "-DVM_TRACE_SAIF=0")
 _CXX_FLAGS = ("-std=gnu++20", "-fPIC", "-march=native", "-w")
-_FAST, _SLOW = "-O2", "-O1"  # what runs every cycle; what runs at the start alone
+# What runs in every cycle; Verilator's runtime and what writes waves; what runs at the start alone.
+_FAST, _RUNTIME, _SLOW = "-O2", "-O1", "-O0"
 _UNIT_BYTES = 400_000  # C++ source in one translation unit
 
 
@@ -52,12 +53,14 @@ def scopes(verilog: str, top: str = TOP) -> list[str]:
     return re.findall(rf"^module \\{re.escape(top)}\.(\S+) \(", verilog, re.MULTILINE)
 
 
-def _hide_temporaries(verilog: str) -> str:
-    """Rename what Yosys named ``$...`` to ``_...``: Verilator records no signal that starts with an underscore.
+def _for_simulation(verilog: str) -> str:
+    """The same design, quicker to verilate and to run.
 
-    It may then optimize them away, which makes simulation faster and waves readable.
+    What Yosys named ``$...`` becomes ``_s_...``: Verilator records no signal that starts with an underscore, and may
+    optimize it away. Lines that set a row of a memory to zero go: it is zero anyway (``--x-initial fast``).
     """
-    return re.sub(r"\\\\\$(\S+) ", lambda found: f"_s_{re.sub(r'[^0-9A-Za-z]', '_', found[1])} ", verilog)
+    named = re.sub(r"\\\$(\S+) ", lambda found: f"_s_{re.sub(r'[^0-9A-Za-z]', '_', found[1])} ", verilog)
+    return re.sub(r"^    \S+ ?\[\d+\] = \d+'h0+;\n", "", named, flags=re.MULTILINE)
 
 
 def _ports_header(verilog: str) -> str:
@@ -98,27 +101,31 @@ class Builder:
 
         return self.cache.get(f"{key}.v", make).read_text(encoding="utf-8")
 
-    def library_name(self, verilog: str) -> str:
+    def library_name(self, verilog: str, waves: bool = False) -> str:
         """The cache's name of the library of ``verilog``."""
         return digest(verilog, (_HERE / "harness.cpp").read_bytes(), Path(__file__).read_bytes(),
-                      self.verilator.identity, self.compiler.identity) + ".so"
+                      self.verilator.identity, self.compiler.identity, str(waves)) + ".so"
 
-    def library(self, verilog: str) -> Path:
-        """The shared library of a device's Verilog, built where the cache has none."""
-        return self.cache.get(self.library_name(verilog), lambda scratch: self._build(verilog, scratch))
+    def library(self, verilog: str, waves: bool = False) -> Path:
+        """The shared library of a device's Verilog, built where the cache has none.
+
+        waves: one that can record. It is slower, and takes longer to compile.
+        """
+        return self.cache.get(self.library_name(verilog, waves), lambda scratch: self._build(verilog, waves, scratch))
 
     # -- the build ------------------------------------------------------------------------------------
 
-    def _build(self, verilog: str, scratch: Path) -> Path:
+    def _build(self, verilog: str, waves: bool, scratch: Path) -> Path:
         self._zig.start()
-        self.progress("verilating (Verilog to C++)")
+        self.progress(f"verilating (Verilog to C++{', a second time for waves' if waves else ''})")
         generated = scratch / "obj"
         source = scratch / "device.v"
-        source.write_text(_hide_temporaries(verilog), encoding="utf-8")
+        source.write_text(_for_simulation(verilog), encoding="utf-8")
         run([str(self.verilator.binary), "--cc", "--prefix", "Vringloom", "--top-module", TOP, "--Mdir", str(generated),
-             *_VERILATOR_FLAGS, str(source)], what="verilator",
+             *_VERILATOR_FLAGS, *(["--trace-vcd"] if waves else []), str(source)], what="verilator",
             environment={"VERILATOR_ROOT": str(self.verilator.root)})
-        (generated / "ports.h").write_text(_ports_header(verilog))
+        (generated / "ports.h").write_text(f"#define RL_WAVES {int(waves)}\n" + _ports_header(verilog))
+        (generated / "state.h").write_text(_state_header((generated / "Vringloom___024root.h").read_text()))
         objects = self._compile(generated)
         self._zig.wait(self.progress)
         self.progress("linking")
@@ -133,11 +140,11 @@ class Builder:
         names = re.search(r"VM_GLOBAL_FAST \+= \\\n((?:\s+\S+ \\\n)*)", makefile)
         if names is None:
             raise BuildError("Verilator's list of runtime files has an unknown form")
-        key = digest(self.verilator.identity, self.compiler.identity, *_CXX_FLAGS, *_DEFINES, _SLOW)
+        key = digest(self.verilator.identity, self.compiler.identity, *_CXX_FLAGS, *_DEFINES, _RUNTIME)
 
         def runtime(name: str) -> Path:
             def make(scratch: Path) -> Path:
-                return self._object(self.verilator.include / f"{name}.cpp", scratch / f"{name}.o", _SLOW, scratch)
+                return self._object(self.verilator.include / f"{name}.cpp", scratch / f"{name}.o", _RUNTIME, scratch)
             return self.cache.get(f"{key}-{name}.o", make)
 
         with ThreadPoolExecutor(_cores()) as pool:
@@ -156,6 +163,14 @@ class Builder:
         return target
 
 
+def _state_header(root: str) -> str:
+    """Names of everything a model stores, from the header of its root: ``RL_MEMBERS(X)`` calls X(name) for each."""
+    ports = re.findall(r"^\s*VL_(?:IN|OUT)(?:8|16|64|W)?\(&?(\w+),", root, re.MULTILINE)
+    data = re.findall(r"^\s*(?:[CSIQ]Data|VlWide<|VlUnpacked<)[^;(]*?(\w+);", root, re.MULTILINE)
+    members = [name for name in (*ports, *data) if not name.startswith("__V")]
+    return "#define RL_MEMBERS(X) " + " ".join(f"X({name})" for name in members) + "\n"
+
+
 def _units(folder: Path) -> list[tuple[Path, str]]:
     """Translation units and their optimization, those that take longest first.
 
@@ -163,8 +178,10 @@ def _units(folder: Path) -> list[tuple[Path, str]]:
     """
     files = sorted(folder.glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name))
     units: list[tuple[str, str, list[Path]]] = []
-    for kind, level in (("fast", _FAST), ("slow", _SLOW)):
-        members = [path for path in files if ("Slow" in path.stem) == (kind == "slow")]
+    kinds: dict[str, list[Path]] = {"fast": [], "trace": [], "slow": []}
+    for path in files:
+        kinds["slow" if "Slow" in path.stem else "trace" if "__Trace" in path.stem else "fast"].append(path)
+    for (kind, members), level in zip(kinds.items(), (_FAST, _RUNTIME, _SLOW), strict=True):
         total = sum(path.stat().st_size for path in members)
         count = min(len(members), max(_cores(), round(total / _UNIT_BYTES)))
         shares: list[list[Path]] = [[] for _ in range(count)]

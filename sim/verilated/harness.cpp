@@ -5,16 +5,24 @@
 // follow the rule at the top of axi_driver.py, edge for edge.
 //
 // ports.h is made for each design: RL_STORAGE(X) calls X(index, tile, prefix) for every storage port, and RL_TILES
-// counts the tiles.
+// counts the tiles; RL_WAVES is 1 where the model can record. state.h names what the model stores: RL_MEMBERS(X).
 
 #include "Vringloom.h"
+#include "Vringloom___024root.h"
 #include "ports.h"
+#include "state.h"
 #include "verilated.h"
+#if RL_WAVES
 #include "verilated_vcd_c.h"
+#endif
 
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <vector>
+
+// Evaluates all combinational logic, as Verilator does once at the start.
+void Vringloom___024root___eval_settle(Vringloom___024root* root);
 
 namespace {
 
@@ -27,8 +35,10 @@ enum Status : int { kOkay = 0, kTimeoutAw = 4, kTimeoutW, kTimeoutB, kTimeoutAr,
 struct Device {
     VerilatedContext context;
     std::unique_ptr<Vringloom> top;
+#if RL_WAVES
     std::unique_ptr<VerilatedVcdC> waves;
     uint64_t waves_from = 0, waves_to = 0;
+#endif
     uint64_t cycle = 0;
     uint64_t limit = 0;
     bool dirty = true;  // an input changed since the last eval
@@ -36,7 +46,7 @@ struct Device {
     uint64_t beat_mask = 0;
 
     Device() {
-        context.traceEverOn(true);
+        context.traceEverOn(RL_WAVES);
         top = std::make_unique<Vringloom>(&context, "");
         top->clk = 0;
         top->rst = 1;
@@ -49,7 +59,11 @@ struct Device {
         }
     }
 
-    bool recording() const { return waves && cycle >= waves_from && cycle < waves_to; }
+    void record(uint64_t half) {
+#if RL_WAVES
+        if (waves && cycle >= waves_from && cycle < waves_to) waves->dump(cycle * kCycleTime + half);
+#endif
+    }
 
     void edge() {
         settle();
@@ -71,11 +85,11 @@ struct Device {
     }
         RL_STORAGE(X)
 #undef X
-        if (VL_UNLIKELY(recording())) waves->dump(cycle * kCycleTime + kCycleTime / 2);
+        record(kCycleTime / 2);
         top->clk = 1;
         top->eval();
         ++cycle;
-        if (VL_UNLIKELY(recording())) waves->dump(cycle * kCycleTime);
+        record(0);
 #define X(index, tile, prefix)                                                                     \
     if (asked##index) std::memcpy(top->prefix##read_data.data(), read##index, kBeat);
         RL_STORAGE(X)
@@ -219,7 +233,9 @@ Device* rl_create(uint8_t** memory, uint64_t bytes, uint64_t limit) {
 }
 
 void rl_destroy(Device* device) {
+#if RL_WAVES
     if (device->waves) device->waves->close();
+#endif
     device->top->final();
     delete device;
 }
@@ -258,6 +274,33 @@ int rl_burst_read(Device* device, uint64_t address, uint32_t beats, uint8_t* dat
     return read(*device, Full{*device->top}, kBeat, address, beats, data);
 }
 
+struct Member {
+    const char* name;
+    void* data;
+    uint64_t size;
+};
+
+// Everything the model stores, so that a model built from the same Verilog can go on where this one stands.
+uint32_t rl_state(Device* device, const Member** members) {
+    device->settle();
+    Vringloom___024root* const root = device->top->rootp;
+    static thread_local std::vector<Member> table;
+    table.clear();
+#define X(member) table.push_back({#member, &root->member, sizeof(root->member)});
+    RL_MEMBERS(X)
+#undef X
+    *members = table.data();
+    return table.size();
+}
+
+// What rl_state shows has been written from outside.
+void rl_adopted(Device* device, uint64_t cycle) {
+    device->cycle = cycle;
+    Vringloom___024root___eval_settle(device->top->rootp);
+    device->dirty = true;
+}
+
+#if RL_WAVES
 // scopes: hierarchical names; none: everything. Cycles count from now. 0: the file cannot be written.
 int rl_waves_start(Device* device, const char* path, const char* const* scopes, uint32_t count, uint64_t from,
                    uint64_t to) {
@@ -280,5 +323,6 @@ void rl_waves_stop(Device* device) {
     if (device->waves) device->waves->close();
     device->waves.reset();
 }
+#endif
 
 }  // extern "C"
