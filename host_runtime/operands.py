@@ -139,6 +139,12 @@ def _runs(rows: np.ndarray) -> tuple[tuple[int, int], ...]:
     return tuple((int(e - s), int(rows[s])) for s, e in zip(starts, ends, strict=True))
 
 
+def _same(kind: str, name: str, given: Any, own: np.ndarray) -> None:
+    """Refuse a keyword that says something else than the prepared weights do."""
+    if given is not None and not np.array_equal(np.asarray(given, own.dtype), own):
+        raise UnsupportedError(f"{kind}: {name}= is not what these weights were prepared with; leave it out")
+
+
 @dataclass
 class _Output:
     """How sums become results."""
@@ -157,8 +163,7 @@ def _quantized(call: dict[str, Any], b: Any, n: int) -> _Output:
             raise UnsupportedError(f"qmatmul: {name}= is needed")
     b_scale = call.get("b_scale")
     if isinstance(b, PreparedWeights) and b.scale is not None:
-        if b_scale is not None:
-            raise UnsupportedError("qmatmul: b_scale= is given, but these prepared weights bring their scale")
+        _same("qmatmul", "b_scale", b_scale, b.scale)
         b_scale = b.scale
     if b_scale is None:
         raise UnsupportedError("qmatmul: b_scale= is needed (or weights prepared with scale=)")
@@ -186,9 +191,9 @@ def make_product(kind: str, a: Any, b: Any, call: dict[str, Any], config: Device
     prepared = isinstance(b, PreparedWeights)
     transpose_b = bool(call.get("transpose_b", False))
     if prepared:
-        for name in ("b_zero_point", "bias"):
-            if call.get(name) is not None and (name != "bias" or b.bias is not None):
-                raise UnsupportedError(f"{kind}: {name}= is given, but these prepared weights bring their own")
+        _same(kind, "b_zero_point", call.get("b_zero_point"), b.zero_point)
+        if b.bias is not None:
+            _same(kind, "bias", call.get("bias"), b.bias)
         if transpose_b:
             raise UnsupportedError(f"{kind}: transpose_b= says how b is stored; prepared weights are packed already")
     else:
