@@ -70,15 +70,12 @@ class Lane:
         (folder / "driver.cpp").write_text(_DRIVER)
         run([str(verilator.binary), "--cc", "--top-module", "lane", "--prefix", "Vlane", "--Mdir", str(folder / "cpp"),
              *_FLAGS, str(folder / "lane.v")], what="verilator", environment={"VERILATOR_ROOT": str(verilator.root)})
-        flags = ["-fPIC", "-std=gnu++20", "-w", *_DEFINES, f"-I{folder / 'cpp'}", f"-I{verilator.include}",
-                 f"-I{verilator.include / 'vltstd'}"]
-        sources = sorted(str(p) for p in (folder / "cpp").glob("*.cpp"))
-        library = []
-        for name in ("verilated", "verilated_threads"):  # not worth optimizing: it runs at the start alone
-            library.append(str(folder / f"{name}.o"))
-            run([*compiler.command, *flags, "-O0", "-c", str(verilator.include / f"{name}.cpp"), "-o", library[-1]],
-                what="C++ compiler", environment=compiler.environment)
-        run([*compiler.command, *flags, "-O1", "-shared", str(folder / "driver.cpp"), *sources, *library, "-pthread",
+        # One translation unit: reading Verilator's headers is most of the time.
+        parts = [*sorted((folder / "cpp").glob("*.cpp")), verilator.include / "verilated.cpp",
+                 verilator.include / "verilated_threads.cpp", folder / "driver.cpp"]
+        (folder / "all.cpp").write_text("".join(f'#include "{part}"\n' for part in parts))
+        run([*compiler.command, "-shared", "-fPIC", "-O1", "-std=gnu++20", "-w", *_DEFINES, f"-I{folder / 'cpp'}",
+             f"-I{verilator.include}", f"-I{verilator.include / 'vltstd'}", str(folder / "all.cpp"), "-pthread",
              "-o", str(folder / "lane.so")], what="C++ compiler", environment=compiler.environment)
         self._drive = ctypes.CDLL(str(folder / "lane.so")).drive
         self._drive.restype = ctypes.c_int64
