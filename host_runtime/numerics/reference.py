@@ -23,7 +23,7 @@ def rounding_of(name: "str | Rounding") -> Rounding:
     """The rounding called ``name``, in either case. Raises :class:`UnsupportedError` with the names there are."""
     if isinstance(name, str):
         if name.lower() in ROUNDINGS:
-            return Rounding[name.upper()]
+            return Rounding.__members__[name.upper()]
     elif name in list(Rounding) and name != Rounding.RAW:
         return Rounding(name)
     raise UnsupportedError(f"rounding = {name!r}: must be one of {', '.join(ROUNDINGS)}")

@@ -238,7 +238,7 @@ class StoreSequencer(wiring.Component):
                 first_line.eq(1),
                 bad_field.eq(
                     (command.rows == 0) | (command.columns == 0) | command.per_row_scale | command.residual
-                    | (command.rounding > Rounding.HALF_AWAY.value)
+                    | (command.rounding > max(Rounding))
                     | ((command.rounding != Rounding.RAW) & (command.clamp_low > command.clamp_high))),
             ]
         return m
