@@ -1,5 +1,7 @@
 """The errors that users of Ringloom meet: each says the values, the limit, and what to do."""
 
+import builtins
+
 __all__ = ["Error", "ConfigError", "ShapeError", "UnsupportedError", "OutOfMemoryError", "ClosedError", "DeviceFault",
            "TimeoutError"]
 
@@ -41,7 +43,7 @@ class DeviceFault(Error, RuntimeError):
         self.address = address
 
 
-class TimeoutError(Error, TimeoutError):  # noqa: A001 - the name is the contract, and it is Python's own too
+class TimeoutError(Error, builtins.TimeoutError):  # noqa: A001 - the name is the contract
     """A job that did not end within its cycles; it was aborted and the device is usable again.
 
     waiting: who waits for whom, one sentence an engine.

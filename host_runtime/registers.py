@@ -20,6 +20,11 @@ class _NoRegister(UnsupportedError, AttributeError):
 class RegisterBlock:
     """Registers of one block as attributes; reading and writing takes simulated time on the AXI4-Lite bus."""
 
+    _device: "Device"
+    _name: str
+    _base: int
+    _registers: dict[str, Register]
+
     def __init__(self, device: "Device", name: str, base: int, registers: tuple[Register, ...]) -> None:
         fields = {"_device": device, "_name": name, "_base": base, "_registers": {r.name: r for r in registers}}
         self.__dict__.update(fields)

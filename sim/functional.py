@@ -274,7 +274,8 @@ class FunctionalSimulator:
             groups = -(-rows // lanes)
             full = np.full((planes, groups * lanes, blocks), c["pad_value"], np.uint8)
             full[:, :rows] = values
-            values, rows = full.reshape(planes, groups, lanes, blocks).swapaxes(2, 3), groups
+            values = full.reshape(planes, groups, lanes, blocks).swapaxes(2, 3).reshape(planes, groups, -1)
+            rows = groups
         index = (c["destination"] + c["plane_pitch"] * np.arange(planes)[:, None, None]
                  + c["row_pitch"] * np.arange(rows)[:, None] + c["block_pitch"] * np.arange(blocks))
         self._pads[target][self._blocks(target, index).ravel()] = values.reshape(-1, lanes)
@@ -290,7 +291,7 @@ class FunctionalSimulator:
                    + c["weight_row_pitch"] * np.arange(array.rows)[:, None] + c["weight_n_pitch"] * n)
         a = self._pads[Target.ACTIVATION][self._blocks(Target.ACTIVATION, a_index)].reshape(rows, -1)
         b = self._pads[Target.WEIGHT][self._blocks(Target.WEIGHT, b_index)].reshape(ks * array.rows, -1)
-        zero_b: np.ndarray | int = c["b_zero_point"]
+        zero_b = np.array(c["b_zero_point"])
         if c["b_zero_point_table"]:
             where = self._blocks(Target.ZERO_POINT, c["zero_point_base"] + n)
             zero_b = self._pads[Target.ZERO_POINT][where].reshape(-1)

@@ -5,7 +5,6 @@ bank, and along K into chunks of ``k_steps`` weight tiles. Each scratchpad is cu
 cuts that fit, the one with the fewest estimated cycles wins; the estimate knows rates, not latencies.
 """
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ HEAD_ROWS = 16
 
 _FIELD = 65535  # what the 16-bit counts and pitches of a command hold
 _COMMAND_CYCLES = 4
-_CHOICES = 6    # cuts tried along each dimension
+_HANDOVER_CYCLES = 80  # a slot is filled, computed with, and free again: what the latencies in between add up to
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,11 @@ def make_plan(gemm: Gemm, config: DeviceConfig) -> Plan:
     return best
 
 
-def _parts(total: int, most: int) -> Iterator[int]:
-    """Sizes no larger than ``most`` that cut ``total`` evenly, the largest first."""
-    sizes = dict.fromkeys(math.ceil(total / parts) for parts in range(max(1, math.ceil(total / most)), total + 1)
-                          ) if total <= 64 else None
-    if sizes is None:
-        first = max(1, math.ceil(total / most))
-        sizes = dict.fromkeys(math.ceil(total / (first << i)) for i in range(_CHOICES + 4))
-    return itertools.islice(iter(sizes), _CHOICES + 2)
+def _parts(total: int, most: int) -> list[int]:
+    """Sizes no larger than ``most`` that cut ``total`` evenly, the largest first: as few parts as fit, then more."""
+    first = math.ceil(total / most)
+    parts = [first, first + 1, first + 2, 3 * first, *(first << i for i in range(1, 17))]
+    return sorted({math.ceil(total / p) for p in parts}, reverse=True)
 
 
 def _candidates(gemm: Gemm, config: DeviceConfig) -> Iterator[Plan]:
@@ -80,7 +76,7 @@ def _candidates(gemm: Gemm, config: DeviceConfig) -> Iterator[Plan]:
     if n_most < 1:
         return
     for n_steps in _parts(n_total, n_most):
-        for rows in _parts(gemm.m, min(bank // n_steps, tile.activation_blocks, _FIELD)):
+        for rows in _parts(gemm.m, min(bank // n_steps, tile.activation_blocks, _FIELD))[:4]:
             k_most = min(tile.activation_blocks // rows, _FIELD // array.rows, k_total)
             for k_steps in _parts(k_total, k_most):
                 n_pitch = k_steps * array.rows
@@ -103,22 +99,25 @@ def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
     m_tiles, n_tiles = math.ceil(gemm.m / plan.rows), math.ceil(n_total / plan.n_steps)
     chunks = math.ceil(k_total / plan.k_steps)
 
-    def load(rows: int, size: int, target: Target) -> float:
-        aligned = size % line == 0
-        lines = rows * (size / line if aligned else size / line + 1)
+    def load(rows: int, size: int, stride: int, target: Target) -> float:
+        lines = rows * (size / line if size % line == 0 else size / line + 1)
+        round_bytes = config.memory.interleave_bytes * config.ports
+        if rows > 1 and stride % round_bytes == 0:  # every row asks the same ports
+            lines *= config.ports / min(config.ports, math.ceil(size / config.memory.interleave_bytes))
         blocks = rows * size / shapes[target].bytes / shapes[target].per_write
         return max(lines, blocks) + _COMMAND_CYCLES
 
     k_bytes = plan.k_steps * array.rows
     n_bytes = plan.n_steps * array.columns
     if gemm.a_layout == Layout.ROWS:
-        a_load = load(plan.rows, min(k_bytes, gemm.k), Target.ACTIVATION)
+        a_load = load(plan.rows, min(k_bytes, gemm.k), gemm.a_stride, Target.ACTIVATION)
     else:
-        a_load = load(k_bytes, plan.rows, Target.ACTIVATION)
+        a_load = load(k_bytes, plan.rows, gemm.a_stride, Target.ACTIVATION)
     b_load = {
-        Layout.ROWS: lambda: load(k_bytes, min(n_bytes, gemm.n), Target.WEIGHT),
-        Layout.COLUMNS: lambda: load(n_bytes, min(k_bytes, gemm.k), Target.WEIGHT),
-        Layout.PACKED: lambda: load(plan.n_steps, k_bytes * array.columns, Target.WEIGHT),
+        Layout.ROWS: lambda: load(k_bytes, min(n_bytes, gemm.n), gemm.b_stride, Target.WEIGHT),
+        Layout.COLUMNS: lambda: load(n_bytes, min(k_bytes, gemm.k), gemm.b_stride, Target.WEIGHT),
+        Layout.PACKED: lambda: load(plan.n_steps, k_bytes * array.columns, k_total * array.rows * array.columns,
+                                    Target.WEIGHT),
     }[gemm.b_layout]()
 
     a_count, b_count = m_tiles * chunks, n_tiles * chunks
@@ -133,10 +132,10 @@ def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
     compute = max(gemm.m, m_tiles * array.load_cycles) * n_total * k_total
     stores = gemm.m * n_total * math.ceil(array.columns / tile.lanes)
     commands = _COMMAND_CYCLES * m_tiles * n_tiles * (chunks + 1)
-    # one slot alone cannot load while it computes
-    serial = (a_loads * a_load if plan.a_slots == 1 and a_loads > 1 else 0) + (
-        b_loads * b_load if plan.b_slots == 1 and b_loads > 1 else 0)
+    # a slot is loaded, used, and only then loaded again: with few slots that round is what takes the time
+    rounds = b_loads * (b_load + step + _HANDOVER_CYCLES) / plan.b_slots if b_loads > plan.b_slots else 0
+    serial = a_loads * a_load if plan.a_slots == 1 and a_loads > 1 else 0
     ends = min(step, b_load) + min(step, a_load) / 4
     if chunks > min(plan.a_slots, plan.b_slots):
         ends += plan.rows * plan.n_steps * math.ceil(array.columns / tile.lanes)
-    return max(compute, loads, stores) * len(gemm.batches) + serial + commands + ends
+    return max(compute, loads, stores, rounds) * len(gemm.batches) + serial + commands + ends
