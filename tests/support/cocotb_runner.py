@@ -62,10 +62,12 @@ def run_bench(monkeypatch, folder: Path, simulator: str, module: str, verilog: s
     build.mkdir(parents=True, exist_ok=True)
     (build / "design.v").write_text(verilog, encoding="utf-8")
     sources: list = [build / "design.v"]
-    arguments: list[str] = []
     if simulator == "icarus":
         _icarus_on_path()
         runner = Icarus()
+        # In SystemVerilog, registers have their first values before any `always @*` listens: logic that reads only
+        # such registers would stay X. In Verilog the first value is an event.
+        arguments = ["-g2005"]
     else:
         _verilator_on_path(build)
         control = build / "ports.vlt"
