@@ -103,7 +103,7 @@ def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
         lines = rows * (size / line if size % line == 0 else size / line + 1)
         round_bytes = config.memory.interleave_bytes * config.ports
         if rows > 1 and stride % round_bytes == 0:  # every row asks the same ports
-            lines *= config.ports / min(config.ports, math.ceil(size / config.memory.interleave_bytes))
+            lines *= config.ports / max(1, min(config.ports, math.ceil(size / config.memory.interleave_bytes)))
         blocks = rows * size / shapes[target].bytes / shapes[target].per_write
         return max(lines, blocks) + _COMMAND_CYCLES
 
