@@ -101,7 +101,7 @@ class AddressGenerator(wiring.Component):
         ]
         for beat in range(config.ports):
             m.d.comb += self.lines.p.beats[beat].eq(
-                (first_byte >> BEAT_SHIFT <= beat) & (last_byte >> BEAT_SHIFT >= beat))
+                (first_byte >> BEAT_SHIFT <= beat) & (last_byte >> BEAT_SHIFT >= beat if beat else 1))
         with m.If(moved):
             m.d.sync += index.eq(Mux(line_last, 0, index + 1))
 

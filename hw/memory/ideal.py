@@ -111,7 +111,7 @@ class _Port(wiring.Component):
 
         # -- choose: of the lanes that are due, starting at a random one
         head = Signal(entry)
-        chosen = Signal(range(lanes))
+        chosen = Signal(range(max(2, lanes)))
         able = Signal(lanes)
         enabled, reading = Signal(), Signal()
         for number, queue in enumerate(queues):

@@ -37,7 +37,7 @@ class Requester(wiring.Component):
         super().__init__({
             "lines": In(stream.Signature(line_layout(config))),
             "slot": In(LEAF_TAG_BITS - (config.ports - 1).bit_length()),
-            "port": Out(range(config.ports)),
+            "port": Out(range(max(2, config.ports))),
             "requests": Out(stream.Signature(request_layout(config.address_bits, LEAF_TAG_BITS))).array(config.ports),
             "context": In(CONTEXT_BITS),
             "epoch": In(EPOCH_BITS),
@@ -61,7 +61,7 @@ class Requester(wiring.Component):
             line = Signal(layout, name=f"line{index}")
             sent = Signal(config.ports, name=f"sent{index}")
             left = Signal(config.ports, name=f"left{index}")
-            beat = Signal(range(config.ports), name=f"beat{index}")
+            beat = Signal(range(max(2, config.ports)), name=f"beat{index}")
             shown = Signal(name=f"shown{index}")
             m.d.comb += [
                 entry.address.eq(self.lines.p.address), entry.beats.eq(self.lines.p.beats), entry.slot.eq(self.slot),

@@ -40,7 +40,7 @@ class ReorderBuffer(wiring.Component):
         self._config = config
         super().__init__({
             "claims": In(stream.Signature(line_layout(config))),
-            "port": In(range(config.ports)),
+            "port": In(range(max(2, config.ports))),
             "slot": Out(LEAF_TAG_BITS - (config.ports - 1).bit_length()),
             "responses": In(stream.Signature(response_layout(LEAF_TAG_BITS))).array(config.ports),
             "lines": Out(stream.Signature(filled_layout(config))),

@@ -1,6 +1,6 @@
 """LOAD's transposing buffer: rows of bytes in, blocks of one byte of each row out."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,7 +37,7 @@ class Transposer(wiring.Component):
     -------
     i : In(stream of chunk_layout), the transposed ones
     o_valid, o : Out(blocks_layout), always taken
-    busy : Out, something is in the buffer
+    busy : Out, a whole piece is in the buffer or on its way out
     """
 
     def __init__(self, *, config: DeviceConfig, lanes: int, per_write: int) -> None:
@@ -79,7 +79,7 @@ class Transposer(wiring.Component):
             taken.eq(self.i.valid & self.i.ready),
             filled.eq(taken & chunk.lane_end),
         ]
-        padded = Cat(chunk.data, Signal((count - units) * unit))
+        padded = Cat(chunk.data, *([Const(0, (count - units) * unit)] if count > units else []))
         with m.If(taken):
             m.d.comb += turned.eq(Cat(padded, padded) >> ((-chunk.lane)[:bits] * unit))
         for number, (write, _) in enumerate(banks):
@@ -111,7 +111,7 @@ class Transposer(wiring.Component):
             left.eq(current.positions - done_positions),
             last.eq(left <= units_bytes),
             emptied.eq(reading & last),
-            self.busy.eq((full != 0) | self.o_valid | taken),
+            self.busy.eq((full != 0) | self.o_valid),
         ]
         for number, (_, read) in enumerate(banks):
             m.d.comb += [

@@ -3,11 +3,19 @@
 import random
 
 import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
 
 from ringloom.hw.config import load
-from ringloom.hw.isa import Code, Target
+from ringloom.hw.isa import LOAD, Code, Target
+from ringloom.hw.memory.arbiter import MemoryArbiter
 from ringloom.hw.memory.blocks import block_shapes
-from tests.support.load import LoadRun, expected_blocks, run_loads
+from ringloom.hw.memory.ideal import IdealMemory
+from ringloom.hw.memory.load import LoadEngine
+from tests.support.load import DEFAULTS, LoadRun, expected_blocks, run_loads
+from tests.support.memory import bench, storage_process
 
 MEMORY = random.Random(0).randbytes(65536)
 
@@ -149,6 +157,11 @@ def test_transposed_edges(rows, columns):
             batch = []
 
 
+def test_no_combinational_loop():
+    """Conversion finds loops that the Python simulator does not; here with a transposer for each block size."""
+    assert rtlil.convert(LoadEngine(config=engine_config("tiny", 3, 5)))
+
+
 # -- rates and latencies
 
 def test_latencies():
@@ -271,3 +284,56 @@ def test_stop(at):
     assert not run.done
     late = [cycle for cycle, _, _ in run.memory.reads if cycle > at]
     assert len(late) <= config.ports  # one that was shown already, on each port
+
+
+# -- on the memory it will have
+
+@pytest.mark.parametrize("ideal", [{}, {"jitter": 12, "reorder": True}, {"latency": 100}], ids=str)
+def test_through_the_arbiter_on_ideal_memory(ideal):
+    """16 KiB of weights in commands of 4 KiB: exact, and a line a cycle but for the way to memory and back."""
+    config = engine_config(**{f"ideal.{key}": value for key, value in ideal.items()})
+    m = Module()
+    m.submodules.load = engine = LoadEngine(config=config)
+    m.submodules.arbiter = arbiter = MemoryArbiter(config=config)
+    m.submodules.memory = memory = IdealMemory(config=config)
+    contents, blocks, done = bytearray(MEMORY), {}, []
+    for index in range(config.ports):
+        wiring.connect(m, engine.memory[index], arbiter.load[index])
+        wiring.connect(m, arbiter.memory[index], memory.ports[index])
+    simulator = Simulator(m)
+    simulator.add_clock(1e-9)
+    for index in range(config.ports):
+        bench(simulator, storage_process, memory.storage[index], contents, background=True)
+
+    async def issue(ctx):
+        for number in range(4):
+            command = {"target": 1, "address": 8192 + 4096 * number, "row_bytes": 4096, "row_blocks": 256,
+                       "destination": 256 * number}
+            raw = int.from_bytes(LOAD.encode(**DEFAULTS | command), "little")
+            ctx.set(engine.port.commands.payload, LOAD.layout.from_bits(raw))
+            ctx.set(engine.port.commands.valid, 1)
+            ready = False
+            while not ready:
+                _, _, ready = await ctx.tick().sample(engine.port.commands.ready)
+        ctx.set(engine.port.commands.valid, 0)
+
+    async def watch(ctx):
+        ctx.set(engine.job.window_limit, 65536)
+        for cycle in range(2000):
+            _, _, valid, address, count, word, ended = await ctx.tick().sample(
+                engine.write.valid, engine.write.address, engine.write.count, engine.write.data, engine.port.done)
+            if valid:
+                for block in range(count):
+                    blocks[address + block] = (word >> 128 * block & (1 << 128) - 1).to_bytes(16, "little")
+            if ended:
+                done.append(cycle)
+            if len(done) == 4:
+                return
+        raise AssertionError(f"{len(done)} of 4 commands done")
+
+    bench(simulator, issue, background=True)
+    bench(simulator, watch)
+    simulator.run()
+    assert blocks == {number: MEMORY[8192 + 16 * number:8208 + 16 * number] for number in range(1024)}
+    if not config.ideal.jitter:  # 2 to the request, 1 in the arbiter, 3 to the write, 4 to the second port's share
+        assert done[-1] <= 256 + config.ideal.latency + 10
