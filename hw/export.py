@@ -28,6 +28,29 @@ TOP = "ringloom"
 """Name of the device's top module."""
 
 
+LINT_WAIVERS = """`verilator_config
+// What Verilator's -Wall says of Verilog that Amaranth and Yosys write, and why it is no fault.
+
+// The file is named after the configuration, its top module is always the same.
+lint_off -rule DECLFILENAME
+// Amaranth declares every field of a layout and both ends of every connection; not each one is read.
+lint_off -rule UNUSEDSIGNAL
+// A register's reset value is its initial value too: FPGAs load it with the bitstream.
+lint_off -rule PROCASSINIT
+// Every output of a case has its default in the assignment before it.
+lint_off -rule CASEINCOMPLETE
+// A signal of no bits, from a size that is 1 in this configuration: [-1:0].
+lint_off -rule ASCRANGE
+// Operands keep their own widths and are extended by Verilog's rules; Amaranth has sized every result for that.
+lint_off -rule WIDTHEXPAND -file "*" -match "Operator*"
+// Of a shifted word the low part is taken on purpose (word_select, bit_select).
+lint_off -rule WIDTHTRUNC -file "*" -match "Operator ASSIGN*SHIFTR generates*"
+// `!` of a word: whether all its bits are zero.
+lint_off -rule WIDTHTRUNC -file "*" -match "Logical operator*"
+"""
+"""A Verilator configuration that goes with every exported file."""
+
+
 def flat_ports(component: wiring.Component) -> dict[str, tuple[Value, wiring.Flow]]:
     """Port name in Verilog to value and flow, for every port in the component's signature (not ``clk`` and ``rst``)."""
     ports = {}
@@ -84,8 +107,8 @@ def export_verilog(config: DeviceConfig) -> str:
 def export(config: DeviceConfig, out: Path) -> list[Path]:
     """Write a device for an FPGA project into folder ``out``.
 
-    NAME.v, NAME.f (the list of files), NAME_registers.json (the register map) and NAME.h (registers and command
-    records for C), NAME being the configuration's. Returns their paths.
+    NAME.v, NAME.f (the list of files), NAME.vlt (waivers for Verilator's lint), NAME_registers.json (the register
+    map) and NAME.h (registers and command records for C), NAME being the configuration's. Returns their paths.
     """
     out.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W", "_", config.name)
@@ -93,6 +116,7 @@ def export(config: DeviceConfig, out: Path) -> list[Path]:
         f"{name}.v": f"// Ringloom {config.name}, hardware {config.hardware_hash()}; top module {TOP}\n"
                      + export_verilog(config),
         f"{name}.f": f"{name}.v\n",
+        f"{name}.vlt": LINT_WAIVERS,
         f"{name}_registers.json": json.dumps(register_map(config), indent=1) + "\n",
         f"{name}.h": c_header(config),
     }
