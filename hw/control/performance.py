@@ -1,6 +1,6 @@
 """The performance counters of a tile."""
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -52,16 +52,17 @@ class PerformanceCounters(wiring.Component):
         holds = {
             "array.active": self.matmul.active,
             "idle.memory": self.load.reading | self.store.writing,
-            "idle.ring": 0,  # there is no ring yet
+            "idle.ring": Const(0),  # there is no ring yet
             # Results between the array and memory are STORE's, weights and rows before it MATMUL's.
             "idle.fill": self.matmul.filling | self.busy[1] | self.busy[2],
-            "idle.command": 1,
+            "idle.command": Const(1),
         }
-        cause = {name: Signal(name=f"cause_{name.replace('.', '_')}") for name in CAUSES}
-        with m.If(self.active):
-            for k, name in enumerate(CAUSES):
-                with m.If(holds[name]) if k == 0 else m.Elif(holds[name]):
-                    m.d.comb += cause[name].eq(1)
+        cause = {}
+        unexplained = self.active
+        for name in CAUSES:
+            cause[name] = Signal(name=f"cause_{name.replace('.', '_')}")
+            m.d.comb += cause[name].eq(unexplained & holds[name])
+            unexplained = unexplained & ~cause[name]
 
         idle = self.active & ~self.matmul.active
         amounts = {
