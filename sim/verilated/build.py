@@ -57,10 +57,10 @@ def _for_simulation(verilog: str) -> str:
     """The same design, quicker to verilate and to run.
 
     What Yosys named ``$...`` becomes ``_s_...``: Verilator records no signal that starts with an underscore, and may
-    optimize it away. Lines that set a row of a memory to zero go: it is zero anyway (``--x-initial fast``).
+    optimize it away. Blocks that set every row of a memory to zero go: it is zero anyway (``--x-initial fast``).
     """
     named = re.sub(r"\\\$(\S+) ", lambda found: f"_s_{re.sub(r'[^0-9A-Za-z]', '_', found[1])} ", verilog)
-    return re.sub(r"^    \S+ ?\[\d+\] = \d+'h0+;\n", "", named, flags=re.MULTILINE)
+    return re.sub(r"^  initial begin\n(?:    \S+ ?\[\d+\] = \d+'[hd]0+;\n)*  end\n", "", named, flags=re.MULTILINE)
 
 
 def _ports_header(verilog: str) -> str:
