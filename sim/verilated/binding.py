@@ -23,6 +23,11 @@ _CHUNK = 50_000  # cycles in one call of the library: Ctrl-C is seen between two
 _CHANNELS = {4: "AW", 5: "W", 6: "B", 7: "AR", 8: "R"}  # as Status in harness.cpp
 _FOREVER = (1 << 64) - 1
 
+
+class _Member(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64)]
+
+
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rl_create": (ctypes.c_void_p, [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64]),
     "rl_destroy": (None, [ctypes.c_void_p]),
@@ -34,16 +39,13 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rl_burst_write": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p,
                                       ctypes.POINTER(ctypes.c_uint32)]),
     "rl_burst_read": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p]),
-    "rl_state": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "rl_state": (ctypes.POINTER(_Member), [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
+                                           ctypes.POINTER(ctypes.c_uint32)]),
     "rl_adopted": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "rl_waves_start": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p),
                                       ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]),
     "rl_waves_stop": (None, [ctypes.c_void_p]),
 }
-
-
-class _Member(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("size", ctypes.c_uint64)]
 
 
 def _load(path: Path, waves: bool) -> ctypes.CDLL:
@@ -57,10 +59,10 @@ def _load(path: Path, waves: bool) -> ctypes.CDLL:
 
 def _state(library: ctypes.CDLL, device: int | None) -> dict[str, tuple[int, int]]:
     """Name to address and bytes of everything a model stores."""
-    table = ctypes.c_void_p()
-    count = library.rl_state(device, ctypes.byref(table))
-    members = ctypes.cast(table, ctypes.POINTER(_Member * count)).contents
-    return {member.name.decode(): (member.data, member.size) for member in members}
+    base, count = ctypes.c_void_p(), ctypes.c_uint32()
+    table = library.rl_state(device, ctypes.byref(base), ctypes.byref(count))
+    assert base.value is not None
+    return {table[i].name.decode(): (base.value + table[i].offset, table[i].size) for i in range(count.value)}
 
 
 class VerilatedSimulator:

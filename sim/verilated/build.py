@@ -19,7 +19,7 @@ from ringloom.sim.progress import Progress
 from .cache import Cache, cache_folder, digest
 from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 
-__all__ = ["Builder", "top_ports", "scopes"]
+__all__ = ["Builder", "for_simulation", "top_ports", "scopes"]
 
 _HERE = Path(__file__).parent
 
@@ -53,7 +53,7 @@ def scopes(verilog: str, top: str = TOP) -> list[str]:
     return re.findall(rf"^module \\{re.escape(top)}\.(\S+) \(", verilog, re.MULTILINE)
 
 
-def _for_simulation(verilog: str) -> str:
+def for_simulation(verilog: str) -> str:
     """The same design, quicker to verilate and to run.
 
     What Yosys named ``$...`` becomes ``_s_...``: Verilator records no signal that starts with an underscore, and may
@@ -103,8 +103,9 @@ class Builder:
 
     def library_name(self, verilog: str, waves: bool = False) -> str:
         """The cache's name of the library of ``verilog``."""
-        return digest(verilog, (_HERE / "harness.cpp").read_bytes(), Path(__file__).read_bytes(),
-                      self.verilator.identity, self.compiler.identity, str(waves)) + ".so"
+        return digest(for_simulation(verilog), _ports_header(verilog), (_HERE / "harness.cpp").read_bytes(),
+                      self.verilator.identity, self.compiler.identity, *_VERILATOR_FLAGS, *_DEFINES, *_CXX_FLAGS, _FAST,
+                      str(waves)) + ".so"
 
     def library(self, verilog: str, waves: bool = False) -> Path:
         """The shared library of a device's Verilog, built where the cache has none.
@@ -120,7 +121,7 @@ class Builder:
         self.progress(f"verilating (Verilog to C++{', a second time for waves' if waves else ''})")
         generated = scratch / "obj"
         source = scratch / "device.v"
-        source.write_text(_for_simulation(verilog), encoding="utf-8")
+        source.write_text(for_simulation(verilog), encoding="utf-8")
         run([str(self.verilator.binary), "--cc", "--prefix", "Vringloom", "--top-module", TOP, "--Mdir", str(generated),
              *_VERILATOR_FLAGS, *(["--trace-vcd"] if waves else []), str(source)], what="verilator",
             environment={"VERILATOR_ROOT": str(self.verilator.root)})
@@ -188,7 +189,7 @@ def _units(folder: Path) -> list[tuple[Path, str]]:
         for path in members:
             min(shares, key=lambda share: sum(p.stat().st_size for p in share)).append(path)
         units += [(f"{kind}{i}", level, share) for i, share in enumerate(shares)]
-    units[0][2].append(_HERE / "harness.cpp")
+    units.append(("harness", _FAST, [_HERE / "harness.cpp"]))
     jobs = []
     for name, level, share in units:
         unit = folder / f"unit_{name}.cc"

@@ -16,10 +16,10 @@
 #include "verilated_vcd_c.h"
 #endif
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 // Evaluates all combinational logic, as Verilator does once at the start.
 void Vringloom___024root___eval_settle(Vringloom___024root* root);
@@ -276,21 +276,19 @@ int rl_burst_read(Device* device, uint64_t address, uint32_t beats, uint8_t* dat
 
 struct Member {
     const char* name;
-    void* data;
-    uint64_t size;
+    uint64_t offset, size;
 };
 
-// Everything the model stores, so that a model built from the same Verilog can go on where this one stands.
-uint32_t rl_state(Device* device, const Member** members) {
-    device->settle();
-    Vringloom___024root* const root = device->top->rootp;
-    static thread_local std::vector<Member> table;
-    table.clear();
-#define X(member) table.push_back({#member, &root->member, sizeof(root->member)});
-    RL_MEMBERS(X)
+// Everything the model stores, so that a model built from the same Verilog can go on where this one stands:
+// names and places from `base` on. A table of constants, because thousands of statements take long to compile.
+const Member* rl_state(Device* device, void** base, uint32_t* count) {
+#define X(member) {#member, offsetof(Vringloom___024root, member), sizeof(Vringloom___024root::member)},
+    static constexpr Member table[] = {RL_MEMBERS(X)};
 #undef X
-    *members = table.data();
-    return table.size();
+    device->settle();
+    *base = device->top->rootp;
+    *count = sizeof(table) / sizeof(table[0]);
+    return table;
 }
 
 // What rl_state shows has been written from outside.

@@ -6,7 +6,7 @@ import pytest
 from ringloom.hw.regmap import control_register
 from ringloom.sim import RESET_CYCLES, BusError, SimulationTimeout, axi_driver
 from ringloom.sim.verilated import VerilatedSimulator
-from ringloom.sim.verilated.build import scopes, top_ports
+from ringloom.sim.verilated.build import for_simulation, scopes, top_ports
 from ringloom.sim.verilated.cache import Cache, cache_folder
 from tests.support.simulators import TOYS, copy_beats, quiet, random_calls, toy_config, toy_verilog
 
@@ -145,3 +145,10 @@ def test_names_read_back_from_verilog():
     ports = top_ports(verilog)
     assert ports["clk"] == ports["irq"] == 1 and ports["storage0_1_write_data"] == 256 and ports["s_axil_awaddr"] == 17
     assert scopes(verilog) == ["block"]
+
+
+def test_preparing_verilog_drops_zero_memory_rows_and_nothing_else():
+    logic = "  always @* begin\n    x[3] = 1'h0;\n    \\$12  = 2'h0;\n  end\n"
+    zero = "  initial begin\n    mem[0] = 8'h00;\n    mem[1] = 8'd0;\n  end\n"
+    other = "  initial begin\n    rom[0] = 8'h00;\n    rom[1] = 8'h10;\n  end\n"
+    assert for_simulation(logic + zero + other) == logic.replace("\\$12 ", "_s_12 ") + other

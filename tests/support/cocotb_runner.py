@@ -22,7 +22,8 @@ class _Verilator(Verilator):
         return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
 
 
-def _icarus_on_path() -> None:
+def icarus_on_path() -> None:
+    """Put an Icarus that tests/icarus.sh unpacked on PATH, or fail with what to do."""
     unpacked = ROOT / ".venv" / "icarus" / "bin"  # where tests/icarus.sh puts one without root
     if shutil.which("iverilog") is None and (unpacked / "iverilog").is_file():
         os.environ["PATH"] = f"{unpacked}{os.pathsep}{os.environ['PATH']}"
@@ -63,7 +64,7 @@ def run_bench(monkeypatch, folder: Path, simulator: str, module: str, verilog: s
     (build / "design.v").write_text(verilog, encoding="utf-8")
     sources: list = [build / "design.v"]
     if simulator == "icarus":
-        _icarus_on_path()
+        icarus_on_path()
         runner = Icarus()
         # In SystemVerilog, registers have their first values before any `always @*` listens: logic that reads only
         # such registers would stay X. In Verilog the first value is an event.
