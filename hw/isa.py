@@ -17,15 +17,10 @@ scratchpad ``array.columns`` bytes (one row k of B, ``columns`` consecutive n), 
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from amaranth.lib import data
 
-if TYPE_CHECKING:  # Amaranth's enumerations make their members at run time, where no type checker sees them
-    class _IntEnum(enum.IntEnum):
-        def __init_subclass__(cls, *, shape: Any = None) -> None: ...
-else:
-    from amaranth.lib.enum import IntEnum as _IntEnum
+from .shaped import ShapedIntEnum
 
 __all__ = [
     "VERSION", "RECORD_BYTES", "SEMAPHORES", "SEMAPHORE_BITS", "Opcode", "Target", "Rounding", "Code", "Status",
@@ -39,7 +34,7 @@ SEMAPHORES = 32
 SEMAPHORE_BITS = 16
 
 
-class Opcode(_IntEnum, shape=8):
+class Opcode(ShapedIntEnum, shape=8):
     """What a record asks for, and so which engine runs it."""
 
     JOB = 1
@@ -49,7 +44,7 @@ class Opcode(_IntEnum, shape=8):
     RING = 5  # reserved for the collective engine
 
 
-class Target(_IntEnum, shape=3):
+class Target(ShapedIntEnum, shape=3):
     """Where a LOAD puts its blocks."""
 
     ACTIVATION = 0
@@ -59,7 +54,7 @@ class Target(_IntEnum, shape=3):
     ZERO_POINT = 4
 
 
-class Rounding(_IntEnum, shape=4):
+class Rounding(ShapedIntEnum, shape=4):
     """What STORE does with an accumulator. RAW writes int32; the others an 8-bit value (see docs/numerics.md)."""
 
     RAW = 0
@@ -79,7 +74,7 @@ class Status(enum.IntEnum):
     ABORTED = 3
 
 
-class Code(_IntEnum, shape=8):
+class Code(ShapedIntEnum, shape=8):
     """Why a job ended without success."""
 
     NONE = 0

@@ -1,5 +1,7 @@
 """One tensor tile: engines, memory, and what controls them."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -62,7 +64,7 @@ class Tile(wiring.Component):
         m.submodules.load = clear(load)
         m.submodules.tensor = clear(tensor)
         m.submodules.store = clear(store)
-        engines = dict(zip(ENGINES, (load, tensor, store), strict=True))
+        engines: dict[str, Any] = dict(zip(ENGINES, (load, tensor, store), strict=True))
         connect(m, control.load, load.port)
         connect(m, control.matmul, tensor.port)
         connect(m, control.store, store.port)

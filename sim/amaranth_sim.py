@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from amaranth import ClockDomain, Module
@@ -37,7 +37,7 @@ class PythonSimulator:
         The top, where it is not that of ``config`` (tests).
     """
 
-    name: Literal["python"] = "python"
+    name = "python"
 
     def __init__(self, config: DeviceConfig, progress: Progress | None, *,
                  device: wiring.Component | None = None) -> None:

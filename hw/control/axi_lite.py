@@ -1,13 +1,15 @@
 """An AXI4-Lite slave in front of a register bus."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import enum, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from ..shaped import ShapedIntEnum
 
 __all__ = ["AxiLite", "AxiResponse", "RegisterBus", "AxiLiteSlave"]
 
 
-class AxiResponse(enum.IntEnum, shape=2):
+class AxiResponse(ShapedIntEnum, shape=2):
     OKAY = 0
     EXOKAY = 1
     SLVERR = 2

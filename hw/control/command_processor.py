@@ -1,13 +1,14 @@
 """Runs jobs: fetches their commands, gives them to the engines in order, and tells how each job ended."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
 from ..isa import COMPLETION, DESCRIPTOR, HEADER, LOAD, MATMUL, RECORD_BYTES, STORE, VERSION, Code, Opcode, Status
 from ..memory.port import BEAT_BITS, BEAT_SHIFT, LEAF_TAG_BITS, MemoryPort
 from ..regmap import ENGINE_STATES
+from ..shaped import ShapedEnum
 from .dispatch import INDEX_BITS, IssueStage
 from .engine import EnginePort, JobState
 from .fetcher import SLOT_BEATS, Fetcher
@@ -56,7 +57,7 @@ class TileControl(wiring.Signature):
         })
 
 
-class _State(enum.Enum, shape=3):
+class _State(ShapedEnum, shape=3):
     IDLE = 0
     DESCRIPTOR = 1  # the descriptor is on its way
     RUN = 2

@@ -1,12 +1,13 @@
 """The host's window on device memory: an AXI4 slave in front of a memory port."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import BEAT_BYTES, DeviceConfig
 from ..control.axi_lite import AxiResponse
+from ..shaped import ShapedIntEnum
 from .port import BEAT_BITS, BEAT_SHIFT, LEAF_TAG_BITS, STROBE_BITS, MemoryPort
 
 __all__ = ["Axi", "AxiWindow", "AXI_ADDRESS_BITS", "AXI_ID_BITS"]
@@ -20,7 +21,7 @@ _WRITE_TAG = _READ_SLOTS
 _WRAP_BITS = 8 + BEAT_SHIFT  # a burst has at most 256 beats of 32 bytes
 
 
-class _Burst(enum.IntEnum, shape=2):
+class _Burst(ShapedIntEnum, shape=2):
     FIXED = 0
     INCR = 1
     WRAP = 2

@@ -3,10 +3,10 @@
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..shaped import ShapedIntEnum
+
 __all__ = ["BEAT_BITS", "BEAT_SHIFT", "STROBE_BITS", "LEAF_TAG_BITS", "CLIENT_BITS", "TAG_BITS", "CONTEXT_BITS",
            "EPOCH_BITS", "Client", "request_layout", "write_layout", "response_layout", "MemoryPort", "StoragePort"]
-
-from amaranth.lib import enum
 
 BEAT_BITS = 256
 BEAT_SHIFT = 5
@@ -18,7 +18,7 @@ CONTEXT_BITS = 8
 EPOCH_BITS = 8
 
 
-class Client(enum.IntEnum, shape=CLIENT_BITS):
+class Client(ShapedIntEnum, shape=CLIENT_BITS):
     """Who asks: the upper bits of a tag; a tile's arbiter sets them and routes the response by them."""
 
     CONTROL = 0   # command fetch, completion records

@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class VerilatedSimulator:
         The device's Verilog, where it is not that of ``config`` (tests).
     """
 
-    name: Literal["verilated"] = "verilated"
+    name = "verilated"
 
     def __init__(self, config: DeviceConfig, progress: Progress | None, *, verilog: str | None = None) -> None:
         self.config = config
