@@ -25,7 +25,7 @@ class PerformanceCounters(wiring.Component):
 
     Members
     -------
-    load, matmul, store : In(..._EVENTS)
+    load_events, matmul_events, store_events : In
         What the engines tell.
     busy, done : In(3)
         Of LOAD, MATMUL, STORE.
@@ -38,7 +38,7 @@ class PerformanceCounters(wiring.Component):
 
     def __init__(self, *, config: DeviceConfig) -> None:
         super().__init__({
-            "load": In(LOAD_EVENTS), "matmul": In(MATMUL_EVENTS), "store": In(STORE_EVENTS),
+            "load_events": In(LOAD_EVENTS), "matmul_events": In(MATMUL_EVENTS), "store_events": In(STORE_EVENTS),
             "busy": In(3), "done": In(3),
             "active": In(1), "ended": In(1), "matmul_queued": In(1), "matmul_waiting": In(1),
             "reads": In(range(config.ports + 1)), "writes": In(range(config.ports + 1)),
@@ -50,11 +50,11 @@ class PerformanceCounters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         holds = {
-            "array.active": self.matmul.active,
-            "idle.memory": self.load.reading | self.store.writing,
+            "array.active": self.matmul_events.active,
+            "idle.memory": self.load_events.reading | self.store_events.writing,
             "idle.ring": Const(0),  # there is no ring yet
             # Results between the array and memory are STORE's, weights and rows before it MATMUL's.
-            "idle.fill": self.matmul.filling | self.busy[1] | self.busy[2],
+            "idle.fill": self.matmul_events.filling | self.busy[1] | self.busy[2],
             "idle.command": Const(1),
         }
         cause = {}
@@ -64,15 +64,15 @@ class PerformanceCounters(wiring.Component):
             m.d.comb += cause[name].eq(unexplained & holds[name])
             unexplained = unexplained & ~cause[name]
 
-        idle = self.active & ~self.matmul.active
+        idle = self.active & ~self.matmul_events.active
         amounts = {
             "cycles": self.active, **cause,
-            "array.idle_weight": idle & self.matmul.idle_weight,
+            "array.idle_weight": idle & self.matmul_events.idle_weight,
             "array.idle_semaphore": idle & ~self.busy[1] & self.matmul_waiting,
             "array.idle_command": idle & ~self.busy[1] & ~self.matmul_queued,
-            "load.busy": self.busy[0], "load.bytes": self.load.bytes, "load.wait": self.load.wait,
-            "store.busy": self.busy[2], "store.bytes": self.store.bytes, "store.wait": self.store.wait,
-            "store.wait_accumulator": self.store.wait_accumulator,
+            "load.busy": self.busy[0], "load.bytes": self.load_events.bytes, "load.wait": self.load_events.wait,
+            "store.busy": self.busy[2], "store.bytes": self.store_events.bytes, "store.wait": self.store_events.wait,
+            "store.wait_accumulator": self.store_events.wait_accumulator,
             "memory.reads": self.reads, "memory.writes": self.writes,
             "commands.load": self.done[0], "commands.matmul": self.done[1], "commands.store": self.done[2],
             "jobs": self.ended,

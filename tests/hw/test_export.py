@@ -15,7 +15,7 @@ from ringloom.hw import isa, regmap
 from ringloom.hw.config import load, presets
 from ringloom.hw.export import TOP, export, flat_ports, to_verilog
 from ringloom.hw.tensor.requantizer import Requantizer
-from ringloom.sim.verilated.build import top_ports
+from ringloom.sim.verilated.build import scopes, top_ports
 from ringloom.sim.verilated.toolchain import find_verilator
 from tests.support.cocotb_runner import icarus_on_path
 
@@ -40,6 +40,9 @@ def test_files(exported):
     assert ports["s_axi_wdata"] == ports["storage0_0_read_data"] == 256 and ports["s_axil_wdata"] == 32
     assert len([port for port in ports if re.fullmatch(r"storage0_\d+_enable", port)]) == config.ports
     assert not [port for port in ports if "__" in port]
+    blocks = scopes(verilog)
+    assert {"tile0.control", "tile0.load", "tile0.tensor.array", "tile0.store"} <= set(blocks)
+    assert not [block for block in blocks if "$" in block], "a submodule shares its name with a signal"
     assert str(files[0].parent) not in verilog and "/" + "work" not in verilog  # nothing of this machine
     assert files[1].read_text().split() == [files[0].name]
     registers = {r["name"]: r for r in json.loads(files[3].read_text())["registers"]}

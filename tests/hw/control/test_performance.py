@@ -28,7 +28,8 @@ def test_counts(seed):
             busy, done = chance.randrange(8), chance.randrange(8)
             active, ended, queued, waiting = bit(0.8), bit(0.05), bit(), bit()
             reads, writes = chance.randrange(3), chance.randrange(3)
-            for name, value in (("load", load), ("matmul", matmul), ("store", store), ("busy", busy), ("done", done),
+            for name, value in (("load_events", load), ("matmul_events", matmul), ("store_events", store),
+                                ("busy", busy), ("done", done),
                                 ("active", active), ("ended", ended), ("matmul_queued", queued | waiting),
                                 ("matmul_waiting", waiting), ("reads", reads), ("writes", writes),
                                 ("snapshot", cycle == 599)):
