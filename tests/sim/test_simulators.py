@@ -1,5 +1,9 @@
 """The simulators alone, on a toy device: the protocol's words kept, and the same cycles from all of them."""
 
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 
@@ -152,3 +156,21 @@ def test_preparing_verilog_drops_zero_memory_rows_and_nothing_else():
     zero = "  initial begin\n    mem[0] = 8'h00;\n    mem[1] = 8'd0;\n  end\n"
     other = "  initial begin\n    rom[0] = 8'h00;\n    rom[1] = 8'h10;\n  end\n"
     assert for_simulation(logic + zero + other) == logic.replace("\\$12 ", "_s_12 ") + other
+
+
+@pytest.mark.parametrize("engine", TOYS)
+def test_a_long_run_can_be_interrupted(engine):
+    simulator = TOYS[engine](toy_config())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            simulator.run(10**12)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert simulator.cycle > RESET_CYCLES
+    copy_beats(simulator, 0, 8, 3)
+    assert simulator.run(1000), "the simulator goes on behind the interruption"
+    simulator.close()

@@ -3,6 +3,7 @@
 import pytest
 
 from ringloom.sim import open_simulator
+from ringloom.sim.progress import reporting
 from ringloom.sim.verilated import toolchain
 from ringloom.sim.verilated.toolchain import BuildError, find_compiler, find_verilator, run
 
@@ -71,3 +72,22 @@ def test_unknown_engine():
     from ringloom.hw.config import load
     with pytest.raises(ValueError, match="sim = 'fpga': no such simulator; the choices are verilated, python"):
         open_simulator(load("tiny"), "fpga")
+
+
+def test_wheel_without_its_run_bit_is_copied(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain.os, "access", lambda path, mode: False)
+    found = find_verilator(tmp_path)
+    assert found.binary.parent == tmp_path and found.binary.stat().st_mode & 0o100
+    assert find_verilator(tmp_path).binary == found.binary
+    assert run([str(found.binary), "--version"], what="the copy")
+
+
+def test_progress_is_plain_lines_where_stderr_is_no_terminal(capsys):
+    with reporting(None) as report:
+        report("one thing")
+        report("another")
+    assert [line.split("] ")[1] for line in capsys.readouterr().err.splitlines()] == ["one thing", "another"]
+    said = []
+    with reporting(said.append) as report:
+        report("told")
+    assert said == ["told"]
