@@ -1,8 +1,10 @@
 """The device in Amaranth's own simulator: no compiler needed, slow, and cycle for cycle what ``verilated`` does."""
 
+import signal
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,26 @@ from ringloom.sim.waves import CYCLE_PS, block_error, cut_vcd
 __all__ = ["PythonSimulator"]
 
 _PERIOD = CYCLE_PS * 1e-12
+
+
+@contextmanager
+def _between_cycles() -> Iterator[list[int]]:
+    """Hold Ctrl-C back until the block ends: in the middle of a cycle it would leave the simulation broken.
+
+    Yields a list that is empty as long as nothing is held back.
+    """
+    held: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield held
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        before(held[0], None)
 
 
 class PythonSimulator:
@@ -153,10 +175,11 @@ class PythonSimulator:
 
     def run(self, limit: int) -> bool:
         irq = self._ports["irq"]
-        for _ in range(limit):
-            if self._ctx.get(irq):
-                return True
-            self._edge()
+        with _between_cycles() as interrupted:
+            for _ in range(limit):
+                if self._ctx.get(irq) or interrupted:
+                    break
+                self._edge()
         return bool(self._ctx.get(irq))
 
     def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:
