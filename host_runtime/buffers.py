@@ -1,13 +1,19 @@
 """Device memory: an allocator, arrays that live there, and weights that were packed for the tile."""
 
 import bisect
+import contextlib
+import copy
+import math
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import ClosedError, OutOfMemoryError, UnsupportedError
+from ringloom.numerics.reference import as_array
+
+from .errors import ClosedError, Error, OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:
     from .device import Device
@@ -28,6 +34,8 @@ class Allocator:
         self._free = [(base, limit - base)]  # sorted by address
         self._used: dict[int, int] = {}
         self.capacity = limit - base
+        self.queued: Callable[[], int] = int
+        """Tells how many of the bytes taken are those of queued jobs."""
 
     @property
     def used(self) -> int:
@@ -43,9 +51,11 @@ class Allocator:
                 self._used[address] = need
                 return address
         largest = max((length for _, length in self._free), default=0)
+        queued = self.queued()
+        wait = f"wait for queued jobs, which hold {queued} bytes, " if queued else ""
         raise OutOfMemoryError(
             f"{what} of {size} bytes: the largest free block of the device has {max(0, largest - GUARD_BYTES)} of "
-            f"{self.capacity} bytes; delete arrays, or raise memory.bytes")
+            f"{self.capacity} bytes; {wait}delete arrays, or raise memory.bytes")
 
     def free(self, address: int) -> None:
         """Give back what :meth:`allocate` returned."""
@@ -73,6 +83,7 @@ class DeviceArray:
         self.address = device._allocate(self.nbytes, f"an array of shape {shape} and type {self.dtype}")
         self._memory = device._memory  # keeps the simulation's storage while views are alive
         self._writer: Job | None = None
+        self._failure: Error | None = None  # why these bytes are not what a job was to write
         weakref.finalize(self, device._allocator.free, self.address)
 
     @property
@@ -81,7 +92,7 @@ class DeviceArray:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -99,9 +110,25 @@ class DeviceArray:
         if self.device.closed:
             raise ClosedError("the device of this array is closed: copy what you need with np.array(x) before")
         if self._writer is not None:
-            self._writer.wait()
+            with contextlib.suppress(Error):  # what goes wrong is kept in this array
+                self._writer.wait()
+        self.check()
         return {"shape": self.shape, "typestr": self.dtype.str, "version": 3,
                 "data": (self._view.__array_interface__["data"][0], False)}
+
+    def check(self) -> None:
+        """Raise the error of the job that was to write this array and failed; one that writes it again clears it."""
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+
+    def overlaps(self, other: "DeviceArray") -> bool:
+        """Whether the two share bytes."""
+        return (self.address < other.address + other.nbytes and other.address < self.address + self.nbytes
+                and bool(self.size and other.size))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UnsupportedError("a DeviceArray cannot be copied or pickled: np.array(x) copies it to the host, "
+                               "dev.put(x) on the device")
 
     def __dlpack__(self, **options: Any) -> Any:
         return np.asarray(self).__dlpack__(**options)
@@ -168,7 +195,7 @@ def pack(b: np.ndarray, zero_point: np.ndarray, rows: int, columns: int) -> np.n
 
 def real_dtype(array: Any, name: str) -> np.ndarray:
     """``array`` as it is, refused where it is no int8 or uint8."""
-    array = np.asarray(array)
+    array = as_array(array, name)
     if array.dtype not in (np.int8, np.uint8):
         hint = "quantize it first (ringloom.numerics.quantize_linear takes a scale)" if array.dtype.kind == "f" else (
             f"convert it with {name}.astype(np.int8) if its values fit")

@@ -1,8 +1,9 @@
 """A device under simulation, and the calls that offload work to it."""
 
 import contextlib
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,12 +14,12 @@ from ringloom.compiler import Buffer, Gemm, Stream, compile_gemm
 from ringloom.hw.config import DeviceConfig, load
 from ringloom.hw.counters import COUNTERS
 from ringloom.hw.isa import DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode
-from ringloom.numerics.reference import check_scale
+from ringloom.numerics.reference import as_array, check_scale
 from ringloom.profile import Profile
 from ringloom.sim import BusError, SimulationTimeout, Simulator
 
 from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
-from .errors import ClosedError, DeviceFault, ShapeError, TimeoutError, UnsupportedError
+from .errors import ClosedError, DeviceFault, OutOfMemoryError, ShapeError, TimeoutError, UnsupportedError
 from .operands import check_bias, check_zero_point, make_product, refuse_unknown
 from .queue import Job, JobQueue
 from .registers import Registers
@@ -26,6 +27,8 @@ from .registers import Registers
 __all__ = ["Device", "open"]
 
 _RESERVED_BYTES = 4096    # at either end of memory: the fetcher reads ahead of the last command
+_AXES = 32                # numpy's limit, in its older versions
+_ELEMENTS = 1 << 62
 _STREAMS = 64             # compiled streams that are kept
 _MATMUL = ("a_zero_point", "b_zero_point", "bias", "transpose_b", "out")
 _QMATMUL = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "y_scale", "y_zero_point", "bias", "activation",
@@ -43,17 +46,22 @@ def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilate
     Raises :class:`ConfigError`, :class:`UnsupportedError`, and what the simulator raises where a tool is missing.
     """
     refuse_unknown("open", unknown, ("source", "sim", "overrides", "progress"))
+    if progress is not None and not callable(progress):
+        raise UnsupportedError(f"progress = {progress!r}: must be a function of one text, or None")
     config = load(source, overrides)
     if sim == "functional":
         from ringloom.sim.functional import FunctionalSimulator
         return Device(config, FunctionalSimulator(config))
     from ringloom.sim import ENGINES, open_simulator
-    if sim not in ENGINES:
+    if not isinstance(sim, str) or sim not in ENGINES:
         raise UnsupportedError(f"sim = {sim!r}: the simulators are {', '.join([*ENGINES, 'functional'])}")
     try:
         return Device(config, open_simulator(config, sim, progress))
     except RuntimeError as error:  # a tool is missing or failed; the message says which and what to do
         raise UnsupportedError(f"sim = {sim!r}: {error}") from error
+    except OSError as error:
+        raise UnsupportedError(f"sim = {sim!r}: {error}; simulators are built and kept in a folder that can be written, "
+                               "which RINGLOOM_CACHE names") from error
 
 
 class Device:
@@ -67,6 +75,9 @@ class Device:
         self._memory = simulator.memory(0)
         self._allocator = Allocator(_RESERVED_BYTES, config.memory.bytes - _RESERVED_BYTES)
         self.queue = JobQueue(self)
+        self._allocator.queued = lambda: self.queue.held_bytes
+        self._profiles: list[Profile] = []  # those that count
+        self._resetting = False
         self._streams: OrderedDict[Gemm, Stream] = OrderedDict()
         self._number = 0
         self.macs = 0
@@ -88,6 +99,9 @@ class Device:
         self._check_open()
         return self
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UnsupportedError("a device cannot be copied or pickled: open another with ringloom.open")
+
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
@@ -96,8 +110,23 @@ class Device:
         """Reset the hardware. Memory keeps its bytes, so arrays and prepared weights stay; queued jobs end."""
         self._check_open()
         self.queue.drop(DeviceFault("the device was reset before the job ended", code=Code.ABORT.name))
-        self.simulator.reset()
-        self._after_reset()
+        self._reset_hardware()
+
+    def _reset_hardware(self, *, answers: bool = True) -> None:
+        """The one way to reset: profiles keep what was counted, and what a reset clears is set up again.
+
+        answers: whether the registers can still be read.
+        """
+        self._resetting = True
+        try:
+            if self._profiles:
+                counters = self.counters() if answers else None
+                for profile in self._profiles:
+                    profile.reset(counters)
+            self.simulator.reset()
+            self._after_reset()
+        finally:
+            self._resetting = False
 
     def _after_reset(self) -> None:
         self.regs.control.irq_enable = 1
@@ -124,12 +153,18 @@ class Device:
     def empty(self, shape: "int | tuple[int, ...]", dtype: Any = np.int8) -> DeviceArray:
         """An array of ``shape`` in device memory, its contents undefined. Raises :class:`OutOfMemoryError`."""
         self._check_open()
-        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-        if any(not isinstance(s, int | np.integer) or s < 0 for s in sizes):
-            raise ShapeError(f"shape {shape!r}: every axis must be an integer, 0 or more")
-        kind = np.dtype(dtype)
+        sizes = (shape,) if isinstance(shape, int | np.integer) or not isinstance(shape, Iterable) else tuple(shape)
+        if any(not isinstance(s, int | np.integer) or s < 0 for s in sizes) or len(sizes) > _AXES:
+            raise ShapeError(f"shape {shape!r}: every axis must be an integer, 0 or more, and there may be {_AXES}")
+        try:
+            kind = np.dtype(dtype)
+        except (TypeError, ValueError, SyntaxError):
+            raise UnsupportedError(f"dtype {dtype!r}: must be a numpy dtype, such as np.int8") from None
         if kind.kind not in "iufb":
             raise UnsupportedError(f"dtype {kind}: device memory holds integers, floats and booleans")
+        extent = math.prod(max(1, int(s)) for s in sizes)
+        if extent > _ELEMENTS:  # numpy cannot even name its shape
+            raise OutOfMemoryError(f"shape {shape!r}: {extent} elements, but memory.bytes = {self.config.memory.bytes}")
         return DeviceArray(self, tuple(int(s) for s in sizes), kind)
 
     def put(self, array: Any, *, via: str | None = None, **unknown: Any) -> DeviceArray:
@@ -138,7 +173,7 @@ class Device:
         self._check_open()
         if via not in (None, "axi"):
             raise UnsupportedError(f"via = {via!r}: must be None (straight into memory) or 'axi' (the host port)")
-        source = np.asarray(array)
+        source = as_array(array, "array")
         target = self.empty(source.shape, source.dtype)
         if via is None:
             np.copyto(target._view, source)
@@ -155,11 +190,13 @@ class Device:
         """
         refuse_unknown("prepare", unknown, ("scale", "zero_point", "bias", "bits", "sparsity"))
         self._check_open()
-        if bits != 8:
+        if not isinstance(bits, int | np.integer) or bits != 8:
             raise UnsupportedError(f"bits = {bits!r}: only 8 is built so far")
         if sparsity is not None:
             raise UnsupportedError(f"sparsity = {sparsity!r}: only None is built so far")
-        weights = real_dtype(np.asarray(b), "b")
+        if isinstance(b, PreparedWeights):
+            raise UnsupportedError("b: these weights are prepared already")
+        weights = real_dtype(b, "b")
         if weights.ndim < 2 or not weights.size:
             raise ShapeError(f"b: shape {weights.shape}; weights to prepare are (..., K, N), none of them 0")
         n = weights.shape[-1]
@@ -199,16 +236,34 @@ class Device:
 
     def submit(self, kind: str, a: Any, b: Any, **options: Any) -> Job:
         """Queue a ``matmul`` or ``qmatmul`` and return at once; operands are copied now, simulated time stands still.
+
+        Where memory has no room beside the queued jobs, these run first, in order, until it has.
         """
+        while True:
+            try:
+                return self._submit(kind, a, b, options)
+            except OutOfMemoryError:
+                if not len(self.queue):
+                    raise
+            self.queue.run_first()  # behind the handler: the error's traceback held what was taken
+
+    def _submit(self, kind: str, a: Any, b: Any, options: dict[str, Any]) -> Job:
         self._check_open()
-        if kind not in _CALLS:
+        if not isinstance(kind, str) or kind not in _CALLS:
             raise UnsupportedError(f"submit: {kind!r} is not one of {', '.join(_CALLS)}")
         refuse_unknown(kind, [name for name in options if name not in _CALLS[kind]], _CALLS[kind])
         for name, operand in (("a", a), ("b", b), ("out", options.get("out"))):
             if isinstance(operand, DeviceArray | PreparedWeights) and operand.device is not self:
-                raise UnsupportedError(f"{name}: lives on another device; copy it with dev.put(np.asarray({name}))")
+                how = ("prepare the weights on this one" if isinstance(operand, PreparedWeights)
+                       else f"copy it with dev.put(np.asarray({name}))")
+                raise UnsupportedError(f"{name}: lives on another device; {how}")
         product = make_product(kind, a, b, options, self.config)
         output = self._output(options.get("out"), product.shape, product.dtype)
+        for name, operand in (("a", a), ("b", b)):
+            array = operand.array if isinstance(operand, PreparedWeights) else operand
+            if isinstance(array, DeviceArray) and array.overlaps(output):
+                raise UnsupportedError(f"out: is the memory of {name}, which the tile still reads while it writes the "
+                                       "result; give another array, or leave out= away")
         as_numpy = options.get("out") is None and not isinstance(a, DeviceArray)
         macs = product.gemm.macs if product.gemm else 0
         job = Job(self, self._number + 1, kind, macs, output, as_numpy=as_numpy, shape=product.shape)
@@ -232,7 +287,10 @@ class Device:
 
     def _program(self, number: int, stream: Stream, addresses: dict[Buffer, int]) -> DeviceArray:
         """Descriptor, commands and an empty completion record, in device memory."""
-        program = self.empty(RECORD_BYTES * (stream.commands + 2), np.uint8)
+        try:
+            program = self.empty(RECORD_BYTES * (stream.commands + 2), np.uint8)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(f"the commands of this job: {error}") from None
         raw = DESCRIPTOR.encode(version=VERSION, opcode=Opcode.JOB, job=number, commands=stream.commands,
                                 completion_address=program.address + RECORD_BYTES * (stream.commands + 1))
         program._view[:] = np.frombuffer(raw + stream.bind(addresses) + bytes(RECORD_BYTES), np.uint8)
@@ -264,11 +322,15 @@ class Device:
     def profile(self) -> Iterator[Profile]:
         """Count what the jobs run inside the ``with`` cost; the figures are there when it ends."""
         self._check_open()
-        before, macs, jobs = self.counters(), self.macs, self.jobs
+        macs, jobs = self.macs, self.jobs
         profile = Profile(self.config, self.simulator.name)
-        yield profile
-        after = self.counters()
-        profile.fill(before, after, macs=self.macs - macs, jobs=self.jobs - jobs)
+        profile.start(self.counters())
+        self._profiles.append(profile)
+        try:
+            yield profile
+        finally:
+            self._profiles.remove(profile)
+        profile.fill(self.counters(), macs=self.macs - macs, jobs=self.jobs - jobs)
 
     def counters(self) -> dict[str, int]:
         """All counters now, ``tile0.array.active`` and so on."""
@@ -286,6 +348,13 @@ class Device:
         """Record signals to a VCD file inside the ``with``: all, or ``blocks`` such as ``tile0.tensor``, in cycles
         ``start`` to ``stop`` from here on."""
         self._check_open()
+        if not isinstance(path, str | Path):
+            raise UnsupportedError(f"waves: path = {path!r}: must be the name of a file, such as 'run.vcd'")
+        if isinstance(blocks, str) or not isinstance(blocks, Iterable) or not all(isinstance(b, str) for b in blocks):
+            raise UnsupportedError(f"waves: blocks = {blocks!r}: must be a list of names, such as ['tile0.tensor']")
+        for name, cycles in (("start", start), ("stop", stop)):
+            if not isinstance(cycles, int | np.integer) and (name, cycles) != ("stop", None):
+                raise UnsupportedError(f"waves: {name} = {cycles!r}: must be a whole number of cycles")
         target = Path(path)
         if target.suffix != ".vcd":
             raise UnsupportedError(f"waves: {target.name}: only VCD is built so far; name the file with .vcd")
@@ -308,7 +377,9 @@ class Device:
         try:
             yield
         except SimulationTimeout as error:
-            self.simulator.reset()
+            if self._resetting:  # not even after a reset
+                raise TimeoutError(f"{error}, during a reset; close the device") from error
+            self._reset_hardware(answers=False)
             raise TimeoutError(f"{error}; the hardware was reset and is usable") from error
         except BusError as error:
             raise DeviceFault(f"{error}. The device is usable", code=Code.MEMORY_ERROR.name) from error

@@ -15,7 +15,7 @@ import numpy as np
 from ringloom.compiler import Batch, Gemm, Layout
 from ringloom.hw.config import DeviceConfig
 from ringloom.hw.isa import Rounding
-from ringloom.numerics.reference import activation_bounds, check_scale, multiplier, rounding_of
+from ringloom.numerics.reference import activation_bounds, as_array, check_scale, multiplier, rounding_of
 
 from .buffers import DeviceArray, PreparedWeights, real_dtype
 from .errors import ShapeError, UnsupportedError
@@ -49,7 +49,7 @@ def refuse_unknown(call: str, unknown: Iterable[str], accepted: Iterable[str]) -
 
 def check_zero_point(value: Any, name: str, dtype: np.dtype) -> np.ndarray:
     """``value`` as int64, every element within ``dtype``."""
-    array = np.asarray(value)
+    array = as_array(value, name)
     if array.dtype.kind not in "iu":
         raise UnsupportedError(f"{name}: must be an integer, not {array.dtype}")
     limits = np.iinfo(dtype)
@@ -63,7 +63,7 @@ def check_bias(value: Any, n: int) -> np.ndarray | None:
     """``value`` as int32 of shape (n,)."""
     if value is None:
         return None
-    bias = np.asarray(value)
+    bias = as_array(value, "bias")
     if bias.dtype != np.int32:
         raise UnsupportedError(f"bias: dtype {bias.dtype}, but the device adds int32 (of scale a_scale * b_scale)")
     if bias.shape != (n,):
@@ -93,7 +93,7 @@ def _operand(value: Any, name: str) -> "np.ndarray | DeviceArray":
 
 def _layout(array: Any) -> tuple[Any, Layout]:
     """The array in the order of its bytes, and which layout that is."""
-    if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+    if isinstance(array, np.ndarray) and array.ndim > 1 and not array.flags.c_contiguous:
         turned = array.swapaxes(-1, -2)
         if turned.flags.c_contiguous:
             return turned, Layout.COLUMNS
@@ -141,7 +141,13 @@ def _runs(rows: np.ndarray) -> tuple[tuple[int, int], ...]:
 
 def _same(kind: str, name: str, given: Any, own: np.ndarray) -> None:
     """Refuse a keyword that says something else than the prepared weights do."""
-    if given is not None and not np.array_equal(np.asarray(given, own.dtype), own):
+    if given is None:
+        return
+    array = as_array(given, name)
+    if array.size == 1 == own.size:
+        array = array.reshape(own.shape)
+    kinds = "iuf" if own.dtype.kind == "f" else "iu"
+    if array.dtype.kind not in kinds or not np.array_equal(array.astype(own.dtype), own):
         raise UnsupportedError(f"{kind}: {name}= is not what these weights were prepared with; leave it out")
 
 
@@ -167,13 +173,15 @@ def _quantized(call: dict[str, Any], b: Any, n: int) -> _Output:
         b_scale = b.scale
     if b_scale is None:
         raise UnsupportedError("qmatmul: b_scale= is needed (or weights prepared with scale=)")
+    b_scale = check_scale(b_scale, "b_scale")
     for name in ("a_scale", "y_scale"):
+        check_scale(call[name], name)
         if np.size(call[name]) != 1:
             raise UnsupportedError(f"{name}: shape {np.shape(call[name])}; only one scale for the whole is built")
     if np.size(b_scale) != 1 and np.shape(b_scale) != (n,):
         raise ShapeError(f"b_scale: shape {np.shape(b_scale)}; it may be a scalar or one a column: ({n},)")
     y_scale = np.reshape(check_scale(call["y_scale"], "y_scale"), ())
-    zero = np.asarray(call["y_zero_point"])
+    zero = as_array(call["y_zero_point"], "y_zero_point")
     if zero.dtype not in (np.int8, np.uint8) or zero.size != 1:
         raise UnsupportedError(f"y_zero_point = {call['y_zero_point']!r}: its type decides that of the result, so it "
                                "must be one np.int8(...) or np.uint8(...)")
@@ -189,7 +197,9 @@ def make_product(kind: str, a: Any, b: Any, call: dict[str, Any], config: Device
         raise UnsupportedError("a: prepared weights can only be b")
     a = _operand(a, "a")
     prepared = isinstance(b, PreparedWeights)
-    transpose_b = bool(call.get("transpose_b", False))
+    transpose_b = call.get("transpose_b", False)
+    if not isinstance(transpose_b, bool | np.bool_):
+        raise UnsupportedError(f"{kind}: transpose_b = {transpose_b!r}: must be True or False")
     if prepared:
         _same(kind, "b_zero_point", call.get("b_zero_point"), b.zero_point)
         if b.bias is not None:

@@ -1,6 +1,7 @@
 """Jobs: what was handed to the device, in order; simulated time moves only while somebody waits for one."""
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from ringloom.compiler.stream import semaphore_name
 from ringloom.hw.isa import COMPLETION, RECORD_BYTES, Code, Opcode, Status
 from ringloom.hw.regmap import ENGINE_STATES
 
-from .buffers import DeviceArray
-from .errors import ClosedError, DeviceFault, Error, TimeoutError, UnsupportedError
+from .buffers import DeviceArray, PreparedWeights
+from .errors import DeviceFault, Error, TimeoutError, UnsupportedError
 
 if TYPE_CHECKING:
     from .device import Device
@@ -78,11 +79,7 @@ class Job:
         if not self._as_numpy:
             assert self._output is not None
             return self._output
-        if self._copy is None:
-            if self._output is None:
-                raise ClosedError("the result went with its device")
-            self._copy = self._output._view.reshape(self._shape).copy()
-            self._output = None  # its memory is free again
+        assert self._copy is not None
         return self._copy
 
     def __await__(self) -> Generator[Any, None, "np.ndarray | DeviceArray"]:
@@ -94,8 +91,27 @@ class Job:
         self._error = error
         self.holds.clear()
         self.program = None
-        if self._output is not None:
-            self._output._writer = None
+        output = self._output
+        if output is None:
+            return
+        if output._writer is self:  # another job may be queued that writes it again
+            output._writer = None
+        output._failure = None if error is None else self._as_seen_by_others(error)
+        if self._as_numpy:
+            if error is None:
+                self._copy = output._view.reshape(self._shape).copy()
+            self._output = None  # its memory is free again
+
+    def _as_seen_by_others(self, error: Error) -> Error:
+        """The same error, without its traceback, for those that wanted the output."""
+        seen = copy.copy(error)
+        seen.args = (f"job {self.number} ({self.name}), which was to write this array, failed: {error}",)
+        return seen
+
+    def check_operands(self) -> None:
+        """Raise where an operand is the output of a job that failed: its bytes are nobody's result."""
+        for operand in self.holds:
+            (operand.array if isinstance(operand, PreparedWeights) else operand).check()
 
     def __repr__(self) -> str:
         took = f", {self.cycles} cycles" if self.cycles is not None else ""
@@ -115,6 +131,20 @@ class JobQueue:
     def add(self, job: Job) -> None:
         self._jobs.append(job)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of device memory that jobs hold until they have run: operands, commands and results."""
+        held = {array.address: array.nbytes for job in self._jobs for array in (*job.holds, job.program, job._output)
+                if array is not None}
+        return sum(held.values())
+
+    def run_first(self) -> bool:
+        """Run the job that is next; false where there is none. What goes wrong with it is kept in it."""
+        if self._jobs:
+            self.run_until(self._jobs[0], None)
+            return True
+        return False
+
     def drop(self, error: Error) -> None:
         """End every job with ``error``."""
         while self._jobs:
@@ -127,17 +157,17 @@ class JobQueue:
             first = self._jobs.popleft()
             try:
                 self._run(first, timeout_cycles)
-            except Error as error:
-                first._finish(error)
+            except Error as error:  # without its frames, which hold the job's memory
+                first._finish(error.with_traceback(None))
             except BaseException:  # an interrupt from the keyboard: the hardware is in the middle of the job
                 first._finish(DeviceFault("the job was interrupted", code=Code.ABORT.name))
-                self._device.simulator.reset()
-                self._device._after_reset()
+                self._device._reset_hardware()
                 raise
 
     def _run(self, job: Job, timeout_cycles: int | None) -> None:
         device, program = self._device, job.program
         assert program is not None
+        job.check_operands()
         control, tile = device.regs.control, device.regs.tile0
         job.status = "running"
         tile.job_low, tile.job_high = program.address & 0xFFFFFFFF, program.address >> 32
@@ -153,7 +183,7 @@ class JobQueue:
         control.irq_status = 1
         record = COMPLETION.decode(program._view[-RECORD_BYTES:].tobytes())
         if record["job"] != job.number or record["status"] == Status.PENDING:
-            raise DeviceFault(f"job {job.number}: the device ended it without a completion record")
+            raise self._unrecorded(job)
         job.start, job.end = record["start"], record["end"]
         if record["status"] != Status.DONE:
             raise self._fault(job, record)
@@ -169,8 +199,7 @@ class JobQueue:
         with device._bus():
             drained = device.simulator.run(_DRAIN_CYCLES)
         if not drained:
-            device.simulator.reset()
-            device._after_reset()
+            device._reset_hardware()
         device.regs.control.irq_status = 1
         how = "aborted" if drained else "ended by a reset, since its engines did not drain"
         raise TimeoutError(
@@ -186,6 +215,14 @@ class JobQueue:
                                 waiting=self._waiting(job))
         return DeviceFault(f"{text}. The device is usable", code=code.name, command=record["command"],
                            address=record["address"])
+
+    def _unrecorded(self, job: Job) -> Error:
+        """No record could be written, or not where it was looked for: the registers tell what happened."""
+        value = self._device.regs.tile0.status
+        status, code = ((kind(number).name if number in list(kind) else f"unknown ({number})")
+                        for kind, number in ((Status, value >> 8 & 0xFF), (Code, value >> 16 & 0xFF)))
+        return DeviceFault(f"job {job.number} ({job.name}): the device ended it without a completion record; its status "
+                           f"register says {status.lower()}, {code}. The device is usable", code=code)
 
     def _kind(self, job: Job, command: int) -> str:
         """The opcode of a command, in brackets."""

@@ -1,7 +1,9 @@
 """The register map by name: ``regs.control.doorbell = 1``, ``regs.tile0.status``."""
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ringloom.hw.regmap import CONTROL, TILE, TILE_BASE, TILE_STRIDE, Access, Register
 
@@ -47,8 +49,8 @@ class RegisterBlock:
         register = self._find(name)
         if register.access == Access.RO:
             raise _NoRegister(f"{self._name}.{name} is read-only")
-        if not 0 <= int(value) < 1 << register.bits:
-            raise UnsupportedError(f"{self._name}.{name} = {value}: must fit {register.bits} bits")
+        if not isinstance(value, int | np.integer) or not 0 <= int(value) < 1 << register.bits:
+            raise UnsupportedError(f"{self._name}.{name} = {value!r}: must be an integer of {register.bits} bits")
         self._device._write(self._base + register.address, int(value))
 
 
@@ -62,6 +64,11 @@ class Registers:
 
     def __dir__(self) -> list[str]:
         return list(self._blocks)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_blocks":
+            raise _NoRegister(f"regs.{name} cannot be set: write its registers, such as regs.control.irq_enable = 1")
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> RegisterBlock:
         block = self.__dict__.get("_blocks", {}).get(name)

@@ -7,10 +7,10 @@ F32 is computed in numpy's float32, the other modes by floor division.
 
 import numpy as np
 
-from ringloom.errors import UnsupportedError
+from ringloom.errors import Error, UnsupportedError
 from ringloom.hw.isa import Rounding
 
-__all__ = ["ROUNDINGS", "activation_bounds", "check_scale", "matmul_reference", "multiplier", "qlinear_matmul",
+__all__ = ["ROUNDINGS", "activation_bounds", "as_array", "check_scale", "matmul_reference", "multiplier", "qlinear_matmul",
            "quantize_linear", "requantize", "rounding_of"]
 
 ROUNDINGS = ("f32", "exact_rne", "exact_rne_zp", "half_up", "half_away")
@@ -19,12 +19,22 @@ ROUNDINGS = ("f32", "exact_rne", "exact_rne_zp", "half_up", "half_away")
 _TINY = np.finfo(np.float32).tiny
 
 
+def as_array(value, name: str) -> np.ndarray:
+    """``value`` as a numpy array, without a copy where it is one. Raises :class:`UnsupportedError` by name."""
+    try:
+        return np.asarray(value)
+    except Error:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise UnsupportedError(f"{name}: is no array ({error}); rows must be equally long, and hold numbers") from None
+
+
 def rounding_of(name: "str | Rounding") -> Rounding:
     """The rounding called ``name``, in either case. Raises :class:`UnsupportedError` with the names there are."""
     if isinstance(name, str):
         if name.lower() in ROUNDINGS:
             return Rounding.__members__[name.upper()]
-    elif name in list(Rounding) and name != Rounding.RAW:
+    elif isinstance(name, int | np.integer) and name in list(Rounding) and name != Rounding.RAW:
         return Rounding(name)
     raise UnsupportedError(f"rounding = {name!r}: must be one of {', '.join(ROUNDINGS)}")
 
@@ -35,7 +45,7 @@ def check_scale(scale, name: str = "scale") -> np.ndarray:
     Raises :class:`UnsupportedError` that names the first element which is zero, negative, subnormal, infinite or
     NaN in float32, and for anything that is not a real number.
     """
-    given = np.asarray(scale)
+    given = as_array(scale, name)
     if given.dtype.kind not in "fiu":
         raise UnsupportedError(f"{name}: must hold real numbers, not {given.dtype}")
     with np.errstate(over="ignore", under="ignore"):
@@ -116,7 +126,8 @@ def requantize(acc, scale, zero_point=0, low=-128, high=127, rounding="f32") -> 
 def quantize_linear(x, scale, zero_point=0, dtype=np.int8) -> np.ndarray:
     """ONNX QuantizeLinear to ``dtype`` (int8 or uint8): divide in float32, half to even, add, saturate."""
     limits = np.iinfo(dtype)
-    quotient = np.asarray(x, np.float32) / check_scale(scale)
+    with np.errstate(over="ignore", under="ignore"):  # infinite, and saturates
+        quotient = np.asarray(x, np.float32) / check_scale(scale)
     rounded = np.rint(quotient.astype(np.float64)) + np.asarray(zero_point, np.float64)
     return np.clip(rounded, limits.min, limits.max).astype(dtype)
 
@@ -150,7 +161,7 @@ def activation_bounds(activation, y_scale, y_zero_point, dtype) -> tuple[int, in
         activation = (0.0, np.inf)
     try:
         bottom, top = (float(v) for v in activation)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UnsupportedError(f"activation = {activation!r}: must be None, 'relu' or (lo, hi)") from None
     if not bottom <= top:
         raise UnsupportedError(f"activation = ({bottom}, {top}): lo must not be above hi")

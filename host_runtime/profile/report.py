@@ -40,16 +40,39 @@ class Profile:
         self.macs = 0
         self.jobs = 0
         self._counters: dict[str, int] | None = None
+        self._before: dict[str, int] = {}
+        self._sum: dict[str, int] = {}  # up to the last reset
+        self._lost = False
 
-    def fill(self, before: dict[str, int], after: dict[str, int], *, macs: int, jobs: int) -> None:
-        """Take the counters at both ends; a counter that wrapped in between is still right."""
-        self._counters = {name: (value - before[name]) % (1 << COUNTER_BITS) for name, value in after.items()}
+    def start(self, counters: dict[str, int]) -> None:
+        """Begin at what the counters hold now."""
+        self._before, self._sum = counters, dict.fromkeys(counters, 0)
+
+    def reset(self, counters: dict[str, int] | None) -> None:
+        """The hardware is about to be reset, and its counters with it; None: they cannot be read any more."""
+        if counters is None:
+            self._lost = True
+        else:
+            self._add(counters)
+            self._before = dict.fromkeys(counters, 0)
+
+    def fill(self, counters: dict[str, int], *, macs: int, jobs: int) -> None:
+        """End at what the counters hold now."""
+        self._add(counters)
+        self._counters = self._sum
         self.macs, self.jobs = macs, jobs
+
+    def _add(self, counters: dict[str, int]) -> None:
+        for name, value in counters.items():  # a counter that wrapped in between is still right
+            self._sum[name] += (value - self._before[name]) % (1 << COUNTER_BITS)
 
     @property
     def counters(self) -> dict[str, int]:
         if self._counters is None:
             raise UnsupportedError("the profile is filled in when its 'with' block ends: read it behind the block")
+        if self._lost:
+            raise UnsupportedError("the device stopped answering inside this profile and was reset, and its counters "
+                                   "went with that: profile again")
         return self._counters
 
     @property
