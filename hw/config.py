@@ -9,6 +9,8 @@ import difflib
 import hashlib
 import json
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -25,6 +27,8 @@ __all__ = [
 
 BEAT_BYTES = 32
 """Bytes a memory-port beat carries."""
+
+_WAITING_BEATS = 64  # of all clients of a port, in front of one that is late
 
 _PRESET_DIR = Path(__file__).parent / "presets"
 
@@ -227,6 +231,12 @@ class IdealConfig:
             _rule(0 <= value <= 1000, f"ideal.{name}", value, "must lie in 0..1000 cycles")
         _rule(0 <= self.seed < 1 << 16, "ideal.seed", self.seed, "must lie in 0..65535")
 
+    @property
+    def patience_cycles(self) -> int:
+        """Cycles without progress that are no fault: some accesses one after the other, each behind full queues."""
+        beat_cycles = math.ceil(BEAT_BYTES / self.bytes_per_cycle)
+        return 4 * (self.latency + self.jitter + self.write_delay + _WAITING_BEATS * beat_cycles)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RingConfig:
@@ -270,7 +280,13 @@ class DeviceConfig:
 
     def __post_init__(self) -> None:
         _rule(self.tiles == 1, "tiles", self.tiles, "only 1 is built so far")
-        _rule(self.clock_hz > 0, "clock_hz", self.clock_hz, "must be positive")
+        _rule(math.isfinite(self.clock_hz) and self.clock_hz > 0, "clock_hz", self.clock_hz,
+              "must be positive and finite")
+        if self.memory.kind == "ideal":
+            patience = self.ideal.patience_cycles
+            _rule(self.control.watchdog_cycles >= patience, "control.watchdog_cycles", self.control.watchdog_cycles,
+                  f"must be at least {patience}, what a memory with this ideal.latency, jitter, write_delay and "
+                  "bytes_per_cycle may take without an engine being at fault")
 
     # -- derived, computed here alone ---------------------------------------------------------------
 
@@ -321,12 +337,13 @@ def load(source: "str | Path | DeviceConfig", overrides: "dict[str, Any] | None"
         tree, origin = source.to_dict(), f"DeviceConfig {source.name!r}"
     else:
         tree, origin = _read(source, ())
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise ConfigError(f"overrides = {overrides!r}: must be a dict of dotted keys, such as {{'tile.array.rows': 8}}")
     for key, value in (overrides or {}).items():
+        if not isinstance(key, str):
+            raise ConfigError(f"override {key!r}: must be a dotted key, such as 'tile.array.rows'")
         if isinstance(value, str):
-            try:
-                value = yaml.safe_load(value)
-            except yaml.YAMLError as error:
-                raise ConfigError(f"override {key}={value!r}: not a YAML value ({error})") from error
+            value = _parse(value, f"override {key}={value!r}: not a YAML value")
         node = tree
         *path, leaf = key.split(".")
         for part in path:
@@ -342,21 +359,43 @@ def load(source: "str | Path | DeviceConfig", overrides: "dict[str, Any] | None"
         raise ConfigError(f"{origin}: {error}") from None
 
 
+def _parse(text: str, what: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except Exception as error:  # PyYAML lets through whatever Python raises where a value has not the form of its tag
+        raise ConfigError(f"{what} ({type(error).__name__}: {error})") from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, say
+        return False
+
+
 def _read(source: "str | Path", chain: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+    if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
+        raise ConfigError(f"source = {source!r}: must be a preset ({', '.join(presets())}), the path of a YAML file, "
+                          "or a DeviceConfig")
     name = str(source)
     path = _PRESET_DIR / f"{name}.yaml"
     if name not in presets():
         path = Path(source)
-        if not path.is_file():
+        if not _is_file(path):
+            name = name if len(name) <= 200 else f"{name[:200]}..."
             near = difflib.get_close_matches(name, presets(), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{name!r} is neither a preset ({', '.join(presets())}) nor a YAML file{hint}")
-    if name in chain:
-        raise ConfigError(f"{name}: base: leads back to itself ({' > '.join((*chain, name))})")
+    here = str(path.resolve())
+    if here in chain:
+        raise ConfigError(f"{name}: base: leads back to itself ({' > '.join((*chain, here))})")
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a YAML file: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    tree = _parse(text, f"{path}: not a YAML file")
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
@@ -364,7 +403,7 @@ def _read(source: "str | Path", chain: tuple[str, ...]) -> tuple[dict[str, Any],
     base = tree.pop("base", None)
     if base is not None:
         sibling = path.parent / str(base)
-        below, _ = _read(sibling if sibling.is_file() and str(base) not in presets() else str(base), (*chain, name))
+        below, _ = _read(sibling if _is_file(sibling) and str(base) not in presets() else str(base), (*chain, here))
         tree = _merge(below, tree)
     tree["name"] = path.stem
     return tree, str(source) if name in presets() else str(path)
@@ -401,7 +440,7 @@ def _check_type(hint: Any, value: Any, path: str) -> Any:
     if hint is float and isinstance(value, int | str) and not isinstance(value, bool):
         try:  # YAML reads 1e9 as text; every user means a number
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{path} = {value!r}: must be {hint.__name__}, not {type(value).__name__}")

@@ -77,6 +77,20 @@ def test_hash_follows_the_hardware_alone():
     ({"clock_hz": 0}, ["clock_hz", "positive"]),
     ({"ideal.seed": "{"}, ["ideal.seed", "not a YAML value"]),
     ({"clock_hz.x": 1}, ["clock_hz", "not a group"]),
+    ({"clock_hz": "1e400"}, ["clock_hz = inf", "finite"]),
+    ({"clock_hz": float("nan")}, ["clock_hz = nan", "finite"]),
+    ({"clock_hz": 10**400}, ["clock_hz", "must be float"]),
+    ({"clock_hz": "2001-99-99"}, ["clock_hz", "not a YAML value"]),
+    ({"tile.array.rows": '!!int "x"'}, ["tile.array.rows", "not a YAML value"]),
+    ({"tile.array.rows": '!!timestamp "x"'}, ["tile.array.rows", "not a YAML value"]),
+    ({"tile.array.rows": "[" * 5000}, ["tile.array.rows", "not a YAML value"]),
+    ({"control.watchdog_cycles": 4000, "ideal.latency": 1000}, ["control.watchdog_cycles = 4000", "at least 4256"]),
+    ({"control.watchdog_cycles": 8255, "ideal.jitter": 1000, "ideal.write_delay": 968},
+     ["control.watchdog_cycles = 8255", "at least 8256"]),
+    ({"control.watchdog_cycles": 2000, "ideal.bytes_per_cycle": 4}, ["at least 2176", "bytes_per_cycle"]),
+    ({5: 1}, ["override 5", "dotted key"]),
+    ([("tiles", 1)], ["overrides", "dict"]),
+    ("tiles=1", ["overrides", "dict"]),
 ])
 def test_refusals(overrides, words):
     with pytest.raises(ConfigError) as caught:
@@ -84,6 +98,17 @@ def test_refusals(overrides, words):
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "tiny" in message or "override" in message
+
+
+def test_watchdog_that_is_long_enough():
+    configs.load("tiny", {"control.watchdog_cycles": 4256, "ideal.latency": 1000})
+
+
+@pytest.mark.parametrize("source", [5, None, b"tiny", 2.5, ["tiny"], "a" * 5000, "a\0b", ""])
+def test_sources_that_are_none(source):
+    with pytest.raises(ConfigError, match="tiny") as caught:
+        configs.load(source)
+    assert len(str(caught.value)) < 400
 
 
 def test_refusals_of_files(tmp_path):
@@ -101,6 +126,17 @@ def test_refusals_of_files(tmp_path):
         configs.load(bad)
     bad.write_text("base: bad.yaml\n")
     with pytest.raises(ConfigError, match="leads back to itself"):
+        configs.load(bad)
+    (tmp_path / "in").mkdir()
+    bad.write_text("base: in/../bad.yaml\n")  # the same file by ever longer names
+    with pytest.raises(ConfigError, match="leads back to itself"):
+        configs.load(bad)
+    for text in ("clock_hz: 2001-99-99\n", 'tiles: !!int "x"\n', "tile: " + "[" * 5000):
+        bad.write_text(text)
+        with pytest.raises(ConfigError, match=r"bad\.yaml.*not a YAML file"):
+            configs.load(bad)
+    bad.write_text(f"base: {'a' * 5000}\n")
+    with pytest.raises(ConfigError, match="neither a preset"):
         configs.load(bad)
     bad.write_text("")
     assert configs.load(bad) == DeviceConfig(name="bad")
