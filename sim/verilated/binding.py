@@ -65,6 +65,15 @@ def _state(library: ctypes.CDLL, device: int | None) -> dict[str, tuple[int, int
     return {table[i].name.decode(): (base.value + table[i].offset, table[i].size) for i in range(count.value)}
 
 
+def _check_writable(path: Path) -> None:
+    """Raise ``OSError`` where no file can be written to ``path``."""
+    there = path.exists()
+    with open(path, "ab"):
+        pass
+    if not there:
+        path.unlink()
+
+
 class VerilatedSimulator:
     """A device compiled by Verilator; see :class:`ringloom.sim.simulator.Simulator`.
 
@@ -185,6 +194,7 @@ class VerilatedSimulator:
         for block in blocks:
             if block not in self._scopes:
                 raise block_error(block, self._scopes)
+        _check_writable(path)  # before minutes of building
         self._use_waves_library()
         self.waves_stop()
         names = (ctypes.c_char_p * max(1, len(blocks)))(*(f"{TOP}.{block}".encode() for block in blocks))

@@ -4,6 +4,7 @@ An entry is one file and a note of its size and hash beside it. It is made in a 
 and moved in place at the end, so that what is there is whole; what does not fit its note is made again.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -32,6 +33,9 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()[:32]
 
 
+_SCRATCH = ".build"
+
+
 class Cache:
     """Files by key in ``folder``."""
 
@@ -49,7 +53,8 @@ class Cache:
         with self._lock(name):
             if self._whole(target):  # another process made it while this one waited
                 return target
-            scratch = self.folder / f"{name}.build"
+            self._sweep()
+            scratch = self.folder / f"{name}{_SCRATCH}"
             shutil.rmtree(scratch, ignore_errors=True)  # what a killed build left
             scratch.mkdir(parents=True)
             try:
@@ -62,6 +67,13 @@ class Cache:
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
         return target
+
+    def _sweep(self) -> None:
+        """Remove what killed builds of other entries left: scratch folders that no process has the lock of."""
+        for scratch in self.folder.glob(f"*{_SCRATCH}"):
+            with contextlib.suppress(OSError):  # locked, or gone already
+                with self._lock(scratch.name.removesuffix(_SCRATCH), wait=False):
+                    shutil.rmtree(scratch, ignore_errors=True)
 
     def drop(self, name: str) -> None:
         """Forget a file that turned out not to work."""
@@ -85,8 +97,9 @@ class Cache:
             return False
 
     @contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
+    def _lock(self, name: str, *, wait: bool = True) -> Iterator[None]:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / f"{name}.lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it when the process ends, however it ends
+            # The system lets go of it when the process ends, however it ends.
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield

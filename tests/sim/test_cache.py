@@ -91,6 +91,22 @@ def test_killed_build_is_taken_up_by_the_next(tmp_path):
     assert not (cache.folder / "a.build").exists()
 
 
+def test_leftovers_of_other_entries_are_swept(tmp_path):
+    cache, log = Cache(tmp_path / "cache"), tmp_path / "log"
+    left = cache.folder / "other.build"
+    left.mkdir(parents=True)
+    (left / "half").write_text("half")
+
+    def make(scratch: Path) -> Path:
+        assert not left.exists()
+        inner = cache.get("inner", _making(log))  # a build inside a build sweeps nothing that is in work
+        assert scratch.exists() and inner.exists()
+        return _making(log)(scratch)
+
+    assert cache.get("a", make).read_bytes() == b"built"
+    assert [path.name for path in cache.folder.glob("*.build")] == []
+
+
 def test_folder_and_key(monkeypatch, tmp_path):
     monkeypatch.setenv("RINGLOOM_CACHE", str(tmp_path / "here"))
     assert cache_folder() == (tmp_path / "here").resolve()
