@@ -13,13 +13,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ringloom.hw.config import load, presets
+from ringloom.hw.config import DeviceConfig, load, presets
 from ringloom.numerics.reference import matmul_reference, qlinear_matmul
 
 from . import bench as benchmarks
 from . import demo as demonstration
+from .buffers import real_dtype
 from .device import Device, open
-from .errors import Error
+from .errors import Error, OutOfMemoryError, ShapeError, UnsupportedError
 from .profile import Profile
 
 __all__ = ["main"]
@@ -34,7 +35,7 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (Error, AssertionError, RuntimeError, OSError) as error:
+        except (Error, AssertionError, RuntimeError, OSError, MemoryError) as error:
             if isinstance(error, click.exceptions.Exit):
                 raise
             _messages.print(f"[bold red]error[/]: {_one_line(error)}", highlight=False, soft_wrap=True)
@@ -121,7 +122,24 @@ def _recorded(device: Device, waves: Path | None) -> Iterator[None]:
         yield
 
 
-def _operands(m: int, k: int, n: int, dtype: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _load_array(path: Path, name: str) -> np.ndarray:
+    try:
+        array = np.load(path)
+    except Exception as error:  # numpy lets through what zipfile, pickle and others raise
+        raise UnsupportedError(f"--{name} {path}: is no .npy file of numbers ({error}); write one with numpy.save") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise UnsupportedError(f"--{name} {path}: holds several arrays; write one alone with numpy.save")
+    if not array.ndim or not array.size:
+        raise ShapeError(f"--{name} {path}: an array of shape {array.shape}; it needs axes, none of them 0")
+    return real_dtype(array, name)
+
+
+def _operands(config: DeviceConfig, m: int, k: int, n: int, dtype: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    need = m * k + k * n + m * n
+    if need > config.memory.bytes:
+        raise OutOfMemoryError(f"{m} x {k} by {k} x {n}: operands and result take {need} bytes or more, but the device has "
+                               f"memory.bytes = {config.memory.bytes}; take smaller sizes or raise it with --set")
     rng = np.random.default_rng(seed)
     return _draw(rng, dtype, m, k), _draw(rng, "int8", k, n)
 
@@ -149,7 +167,8 @@ def _product_options(function: Callable) -> Callable:
                    click.option("--prepared", is_flag=True, help="Pack the weights first."),
                    click.option("--dtype", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True,
                                 help="Type of A."),
-                   click.option("--seed", default=0, show_default=True, help="Seed of the random operands."),
+                   click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0),
+                                help="Seed of the random operands."),
                    *reversed(_M_K_N)):
         function = option(function)
     return function
@@ -165,12 +184,14 @@ def matmul_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtyp
                    b_file: Path | None, out: Path | None, config: str, overrides: dict[str, str], as_json: bool,
                    sim: str, waves: Path | None) -> None:
     """Multiply M x K by K x N (64 each unless told) on the tile and check the result."""
-    a, b = _operands(m, k, n, dtype, seed)
-    a, b = np.load(a_file) if a_file else a, np.load(b_file) if b_file else b
-    with open(config, sim=sim, overrides=overrides) as device:
+    parsed = load(config, overrides)
+    a, b = _operands(parsed, m, k, n, dtype, seed)
+    a, b = _load_array(a_file, "a") if a_file else a, _load_array(b_file, "b") if b_file else b
+    with open(parsed, sim=sim) as device:
         got, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, repeat=1, waves=waves)
     if out:
-        np.save(out, got)
+        with out.open("wb") as file:  # numpy would add .npy to another name
+            np.save(file, got)
     figures = {"shape": list(got.shape), "dtype": str(got.dtype), "correct": right, "cycles": profile.cycles,
                "utilization": profile.utilization, "bottleneck": str(profile.bottleneck),
                "waves": str(waves) if waves else None}
@@ -188,8 +209,9 @@ def matmul_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtyp
 def profile_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtype: str, seed: int, repeat: int,
                     config: str, overrides: dict[str, str], as_json: bool, sim: str, waves: Path | None) -> None:
     """Multiply M x K by K x N and tell where the cycles went."""
-    a, b = _operands(m, k, n, dtype, seed)
-    with open(config, sim=sim, overrides=overrides) as device:
+    parsed = load(config, overrides)
+    a, b = _operands(parsed, m, k, n, dtype, seed)
+    with open(parsed, sim=sim) as device:
         _, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, repeat=repeat, waves=waves)
     counters = Table("counter", "value", title="counters", title_justify="left")
     for name, value in profile.counters.items():

@@ -52,12 +52,48 @@ def test_profile():
     (("matmul", 0, 1, 1), "x>=1"),
     (("matmull",), "No such command"),
     (("export",), "--out"),
+    (("matmul", "--seed", -1), "x>=0"),
+    (("profile", "--seed", -1), "x>=0"),
+    (("matmul", 100000, 100000, 10), "memory.bytes"),
+    (("profile", 9999999999999999999999, 1, 1), "memory.bytes"),
+    (("matmul", "--set", "tile.array.rows=2001-99-99"), "not a YAML value"),
+    (("matmul", "--set", "clock_hz=nan"), "clock_hz"),
+    (("matmul", "--config", "a" * 5000), "neither a preset"),
+    (("matmul", "--config", "tiny", "--sim", "functional", "--waves", "none/x.vcd"), "no signals"),
 ])
 def test_errors_are_one_line(arguments, text):
     result = run(*arguments)
     assert result.exit_code == 2
     assert text in result.stderr and "Traceback" not in result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("write,text", [
+    (lambda path: path.write_bytes(b"garbage"), "is no .npy file"),
+    (lambda path: path.write_bytes(b""), "is no .npy file"),
+    (lambda path: path.write_bytes(b"PK\x03\x04 and no more"), "is no .npy file"),
+    (lambda path: np.save(path, np.array([None, "x"]), allow_pickle=True), "is no .npy file"),
+    (lambda path: np.savez(path.open("wb"), a=np.ones(3), b=np.ones(3)), "several arrays"),
+    (lambda path: np.save(path, np.int8(3)), "needs axes"),
+    (lambda path: np.save(path, np.zeros((0, 3), np.int8)), "needs axes"),
+    (lambda path: np.save(path, np.zeros((2, 3))), "float64"),
+    (lambda path: path.mkdir(), "is no .npy file"),
+])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_files_that_are_no_operand(tmp_path, name, write, text):
+    path = tmp_path / "x.npy"
+    write(path)
+    result = run("matmul", "--config", "tiny", "--sim", "functional", f"--{name}", path)
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit), result.exception
+    assert text in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_result_goes_where_it_was_asked_for(tmp_path):
+    result = run("matmul", 3, 4, 5, "--config", "tiny", "--sim", "functional", "--out", tmp_path / "q.txt")
+    assert result.exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["q.txt"]
+    with (tmp_path / "q.txt").open("rb") as file:
+        assert np.load(file).shape == (3, 5)
 
 
 def test_wrong_result_is_status_1(monkeypatch):
