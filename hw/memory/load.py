@@ -143,6 +143,7 @@ class LoadEngine(wiring.Component):
         done, straight = Signal(), Signal()
         address, last_address = Signal(BLOCK_BITS), Signal(BLOCK_BITS)
         blocks = Signal(BLOCK_BITS)
+        pitch = Signal(16)  # the record's: the bus has fewer bits, enough for blocks that are in range
         valid, bad, complete = Signal(), Signal(), Signal()
         fault_address = Signal(BLOCK_BITS)
         # Straight chunks wait until the blocks before them have left the transposer, and pass it by.
@@ -150,7 +151,7 @@ class LoadEngine(wiring.Component):
             straight.eq(packer.chunks.valid & ~chunk.transpose & ~busy),
             valid.eq(straight & chunk.whole),
             complete.eq(straight & chunk.done),
-            address.eq(chunk.address), write.pitch.eq(chunk.pitch), write.count.eq(chunk.count),
+            address.eq(chunk.address), pitch.eq(chunk.pitch), write.count.eq(chunk.count),
             write.target.eq(chunk.target),
         ]
         with m.If(~chunk.transpose):
@@ -177,7 +178,8 @@ class LoadEngine(wiring.Component):
             with m.If(transposer.o_valid):
                 m.d.comb += [
                     valid.eq(1), complete.eq(transposer.o.done), address.eq(transposer.o.address),
-                    *(getattr(write, name).eq(transposer.o[name]) for name in ("pitch", "count", "target", "data")),
+                    pitch.eq(transposer.o.pitch),
+                    *(getattr(write, name).eq(transposer.o[name]) for name in ("count", "target", "data")),
                 ]
 
         with m.Switch(write.target):
@@ -185,10 +187,11 @@ class LoadEngine(wiring.Component):
                 with m.Case(target):
                     m.d.comb += blocks.eq(shape.blocks)
         m.d.comb += [
-            last_address.eq(address + (write.count - 1)[:len(write.count)] * write.pitch),
+            last_address.eq(address + (write.count - 1)[:len(write.count)] * pitch),
             bad.eq(valid & (last_address >= blocks)),
             write.valid.eq(valid & ~bad & ~range_fault),
             write.address.eq(address),
+            write.pitch.eq(pitch),
             done.eq(complete & ~bad & ~range_fault),
             packer.halt.eq(range_fault),
         ]

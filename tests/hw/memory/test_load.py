@@ -251,6 +251,22 @@ FAULTS = [
 ]
 
 
+@pytest.mark.parametrize("preset, rows, columns, target", [
+    ("tiny", None, None, Target.WEIGHT), ("inference", None, None, Target.ACTIVATION),
+    ("inference", 5, 32, Target.WEIGHT), ("inference", None, None, Target.PARAMETER)])
+def test_no_pitch_is_cut_before_it_is_checked(preset, rows, columns, target):
+    """A block pitch whose bits on the write bus alone would lie in the target."""
+    config = engine_config(preset, rows, columns)
+    shape = block_shapes(config)[target]
+    bits = max(s.blocks for s in block_shapes(config).values()).bit_length()
+    for change in [{}] + [{"transpose": 1}] * (target != Target.PARAMETER):
+        pitch = (1 << bits) + 1
+        command = {"target": target, "row_blocks": 2, "destination": 3, "block_pitch": pitch} | change
+        run = run_loads(config, [command], contents=MEMORY, settle=4)
+        assert run.fault == (Code.SCRATCHPAD_RANGE, 3 + pitch)
+        assert set(run.blocks[target]) <= ({3} if shape.per_write == 1 else set())
+
+
 @pytest.mark.parametrize("name, code, address, command", FAULTS, ids=[fault[0] for fault in FAULTS])
 def test_faults(name, code, address, command):
     """A fault comes when the commands before are done, with its code and address, and nothing is asked for after it."""

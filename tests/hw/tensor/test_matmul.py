@@ -205,6 +205,32 @@ def test_faults(change, code, address):
     assert bench.fault == (bench.done[0] + 1, code, address)
 
 
+@pytest.mark.parametrize("overrides", [
+    {}, {"tile.array.rows": 1, "tile.array.columns": 64, "tile.scratchpad.activation_bytes": 1 << 15},
+    {"tile.array.rows": 64, "tile.array.columns": 64, "tile.scratchpad.weight_bytes": 16384},
+])
+def test_nothing_is_cut_before_it_is_checked(overrides):
+    """Pitches and bases whose low bits alone would lie in the tile, each in a command of its own."""
+    config = load("inference", overrides)
+    fields = FIELDS | {"rows": 2, "k_steps": 2, "n_steps": 2} | {name: 1 for name in FIELDS if "pitch" in name}
+    limits = {"activation": config.tile.activation_blocks, "weight": config.tile.weight_blocks,
+              "accumulator": config.tile.accumulator_words}
+    for operand, limit in limits.items():
+        for name in [operand, *(n for n in fields if n.startswith(operand) and n.endswith("pitch"))]:
+            if name == "weight_row_pitch" and config.tile.array.rows == 1:
+                continue  # there is no second weight row
+            for value in (1 << 31, limit) if name == operand else (0xFFFF, max(limit, 0x8000) | 1):
+                bench = Bench(config, [({**fields, name: value}, 0)])
+                bench.run(12)
+                command = {operand: 0, **fields, name: value}
+                last = command[operand] + sum(command[n] for n in fields if n.startswith(operand) and "_row" not in n)
+                if operand == "weight":
+                    last += (config.tile.array.rows - 1) * command["weight_row_pitch"]
+                else:
+                    last += command.get(f"{operand}_row_pitch", 1)
+                assert bench.fault and bench.fault[1:] == (Code.SCRATCHPAD_RANGE, last), (name, value)
+
+
 def test_fault_of_an_idle_engine():
     bench = Bench(load("inference"), [({**FIELDS, "weight": 1 << 20}, 3)])
     bench.run(60)

@@ -238,6 +238,21 @@ def test_faults(name):
         assert not (changed & ~reach).any()
 
 
+@pytest.mark.parametrize("rows, columns, lanes, ports", [(1, 1, 1, 1), (4, 20, 8, 2)])
+def test_nothing_is_cut_before_it_is_checked(rows, columns, lanes, ports):
+    """Words and records whose low bits alone would lie in the tile."""
+    device = config(rows, columns, lanes, ports)
+    words, records = device.tile.accumulator_words, device.tile.parameter_records
+    command = {**FLAT, "rounding": Rounding.F32, "rows": 1, "columns": columns + 1, "accumulator": 0, "address": 1024}
+    changes = [({"accumulator": value}, value) for value in (words, 1 << 31)]
+    changes += [({"accumulator_n_pitch": value}, value) for value in (words, 0xFFFF)]
+    first = min(lanes, columns, device.tile.lanes) - 1
+    changes += [({"parameter": value}, value + first) for value in (records, 0xFFFF)]
+    for change, address in changes:
+        result = StoreBench(device, seed=7, window=(0, 8192)).run([{**command, **change}])
+        assert result.fault == (Code.SCRATCHPAD_RANGE, address), change
+
+
 def test_the_window_counts_only_bytes_written():
     """A row whose last byte is the window's last, in a line that goes on."""
     bench = StoreBench(config(), seed=4, window=(513, 513 + 5))
