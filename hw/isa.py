@@ -12,6 +12,17 @@ Blocks: a scratchpad is a linear array of blocks, interleaved over its banks by 
 the activation scratchpad is ``array.rows`` bytes (one row m of A, ``rows`` consecutive k), of the weight
 scratchpad ``array.columns`` bytes (one row k of B, ``columns`` consecutive n), of the accumulators
 ``array.columns`` int32, of the parameters one 16-byte column record, of the zero points ``array.columns`` bytes.
+The upper half of the accumulators is a bank of its own: a STORE waits for a bank only while a MATMUL adds to that
+one. A command may use both; the compiler keeps each n step inside one, so that the two overlap.
+
+Faults: a command is judged by its own record, and nothing outside the tile or the queue's windows is touched. Every
+field counts at its full width. Reserved bits must be zero in a descriptor and in a command's header. Of a command
+that is wrong in several places the engine names the one it comes to first; what it did before that place stays done.
+
+Progress, for the watchdog: a record fetched or dispatched, a command ended, a request of LOAD or STORE answered by
+memory, a block written by LOAD (padding too), a row of activations in the array, a group of columns read by STORE.
+Waiting for a semaphore is none. A job's ``watchdog_cycles`` must exceed the latency of memory, and a MATMUL's fill
+and drain, ``2 * (rows + columns)`` cycles of the array.
 """
 
 import enum

@@ -87,8 +87,11 @@ class Tile(wiring.Component):
                 connect(m, ports[p], getattr(arbiter, name)[p])
             connect(m, arbiter.memory[p], memory.ports[p])
             connect(m, memory.storage[p], flipped(self.storage[p]))
+        # The watchdog's idea of progress beside dispatch and ``done``: an engine moves data, not only memory.
         m.d.comb += control.progress.eq(Cat(
-            port.responses.valid & port.responses.ready for engine in (load, store) for port in engine.memory).any())
+            load.write.valid, tensor.events.active, store.events.bytes != 0,
+            *(port.responses.valid & port.responses.ready for engine in (load, store) for port in engine.memory),
+        ).any())
 
         m.submodules.registers = registers = TileRegisters(config=config)
         m.submodules.performance = performance = PerformanceCounters(config=config)

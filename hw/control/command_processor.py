@@ -97,7 +97,8 @@ class CommandProcessor(wiring.Component):
     clear : Out(1)
         Synchronous reset of all engines, for one cycle while none has a request in flight.
     progress : In(1)
-        Memory answered an engine; with dispatch and ``done``, what holds the watchdog off.
+        An engine moved data or memory answered it; with fetched beats, dispatch and ``done``, what holds the
+        watchdog off.
     memory : Out(MemoryPort(...))
     """
 
@@ -182,12 +183,13 @@ class CommandProcessor(wiring.Component):
         running = Signal()
         done = Cat(p.done for p in ports)
         dispatch = Signal()
+        fetched = self.memory.responses.valid & self.memory.responses.ready
         oldest = self._oldest(m, stages, dispatched)
         m.d.comb += running.eq((state == _State.DESCRIPTOR) | (state == _State.RUN))
         with m.If(start):
             m.d.sync += [patience.eq(self.config.control.watchdog_cycles), quiet_cycles.eq(0)]
         with m.Elif(running):
-            m.d.sync += quiet_cycles.eq(Mux(done.any() | dispatch | self.progress, 0, quiet_cycles + 1))
+            m.d.sync += quiet_cycles.eq(Mux(done.any() | dispatch | fetched | self.progress, 0, quiet_cycles + 1))
             with m.If(control.abort):
                 m.d.comb += raise_fault(Code.ABORT, 0, oldest, Status.ABORTED)
             with m.Elif(quiet_cycles == patience):

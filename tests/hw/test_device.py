@@ -129,6 +129,25 @@ def test_faults_aborts_and_the_watchdog():
     bench.run(body)
 
 
+def test_long_commands_are_progress():
+    """A MATMUL and a LOAD that only fills, each many times the watchdog's patience and without memory, end well."""
+    commands = [
+        command("load", signals=[0], target=isa.Target.ACTIVATION, rows=300, planes=1, row_blocks=1, block_pitch=1),
+        command("load", signals=[0], target=isa.Target.WEIGHT, transpose=1, rows=300, planes=1, row_blocks=1),
+        command("matmul", waits=[(0, 2)], signals=[1], rows=30, k_steps=10, n_steps=1, weight_row_pitch=1),
+        command("matmul", rows=1, k_steps=150, n_steps=1, weight_row_pitch=1),
+    ]
+    bench = DeviceBench(TINY)
+
+    async def body(ctx):
+        await bench.start(ctx, job(commands, completion_address=COMPLETION, watchdog_cycles=100))
+        record = await bench.finish(ctx)
+        print(record)
+        assert record["status"] == DONE
+        assert record["end"] - record["start"] > 300 + 300 + 300 + 150
+    bench.run(body)
+
+
 def test_window_keeps_a_job_inside():
     """With a window around everything but C the STORE is refused and C keeps its bytes."""
     a, b = operands(10, 4, 4, 4)
