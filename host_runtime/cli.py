@@ -126,7 +126,8 @@ def _load_array(path: Path, name: str) -> np.ndarray:
     try:
         array = np.load(path)
     except Exception as error:  # numpy lets through what zipfile, pickle and others raise
-        raise UnsupportedError(f"--{name} {path}: is no .npy file of numbers ({error}); write one with numpy.save") from error
+        raise UnsupportedError(f"--{name} {path}: is no .npy file of numbers ({error}); "
+                               "write one with numpy.save") from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise UnsupportedError(f"--{name} {path}: holds several arrays; write one alone with numpy.save")
@@ -138,8 +139,8 @@ def _load_array(path: Path, name: str) -> np.ndarray:
 def _operands(config: DeviceConfig, m: int, k: int, n: int, dtype: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     need = m * k + k * n + m * n
     if need > config.memory.bytes:
-        raise OutOfMemoryError(f"{m} x {k} by {k} x {n}: operands and result take {need} bytes or more, but the device has "
-                               f"memory.bytes = {config.memory.bytes}; take smaller sizes or raise it with --set")
+        raise OutOfMemoryError(f"{m} x {k} by {k} x {n}: operands and result take {need} bytes or more, but the device "
+                               f"has memory.bytes = {config.memory.bytes}; take smaller sizes or raise it with --set")
     rng = np.random.default_rng(seed)
     return _draw(rng, dtype, m, k), _draw(rng, "int8", k, n)
 

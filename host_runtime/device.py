@@ -60,8 +60,8 @@ def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilate
     except RuntimeError as error:  # a tool is missing or failed; the message says which and what to do
         raise UnsupportedError(f"sim = {sim!r}: {error}") from error
     except OSError as error:
-        raise UnsupportedError(f"sim = {sim!r}: {error}; simulators are built and kept in a folder that can be written, "
-                               "which RINGLOOM_CACHE names") from error
+        raise UnsupportedError(f"sim = {sim!r}: {error}; simulators are built and kept in a folder that can be "
+                               "written, which RINGLOOM_CACHE names") from error
 
 
 class Device:
@@ -361,7 +361,8 @@ class Device:
         if start < 0 or (stop is not None and stop <= start):
             raise UnsupportedError(f"waves: start = {start}, stop = {stop}: must be cycles, stop behind start")
         try:
-            self.simulator.waves_start(target, blocks=blocks, start=start, stop=stop)
+            self.simulator.waves_start(target, blocks=list(blocks), start=int(start),
+                                       stop=None if stop is None else int(stop))
         except (ValueError, NotImplementedError, OSError) as error:
             raise UnsupportedError(f"waves: {error}") from error
         try:

@@ -221,8 +221,8 @@ class JobQueue:
         value = self._device.regs.tile0.status
         status, code = ((kind(number).name if number in list(kind) else f"unknown ({number})")
                         for kind, number in ((Status, value >> 8 & 0xFF), (Code, value >> 16 & 0xFF)))
-        return DeviceFault(f"job {job.number} ({job.name}): the device ended it without a completion record; its status "
-                           f"register says {status.lower()}, {code}. The device is usable", code=code)
+        return DeviceFault(f"job {job.number} ({job.name}): the device ended it without a completion record; its "
+                           f"status register says {status.lower()}, {code}. The device is usable", code=code)
 
     def _kind(self, job: Job, command: int) -> str:
         """The opcode of a command, in brackets."""

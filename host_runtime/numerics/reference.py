@@ -10,8 +10,8 @@ import numpy as np
 from ringloom.errors import Error, UnsupportedError
 from ringloom.hw.isa import Rounding
 
-__all__ = ["ROUNDINGS", "activation_bounds", "as_array", "check_scale", "matmul_reference", "multiplier", "qlinear_matmul",
-           "quantize_linear", "requantize", "rounding_of"]
+__all__ = ["ROUNDINGS", "activation_bounds", "as_array", "check_scale", "matmul_reference", "multiplier",
+           "qlinear_matmul", "quantize_linear", "requantize", "rounding_of"]
 
 ROUNDINGS = ("f32", "exact_rne", "exact_rne_zp", "half_up", "half_away")
 """Names of the roundings a user may ask for; :class:`~ringloom.hw.isa.Rounding` in capitals."""
