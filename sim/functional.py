@@ -290,10 +290,10 @@ class FunctionalSimulator:
         spans = [stride * (n - 1) for n, stride in axes]
         for first in (address + sum(min(0, span) for span in spans), address + sum(max(0, span) for span in spans)):
             self._inside(first, count)
-        first = np.array(address)
+        starts = np.array(address)
         for n, stride in axes:
-            first = first[..., None] + stride * np.arange(n)
-        return first[..., None] + np.arange(count)
+            starts = starts[..., None] + stride * np.arange(n)
+        return starts[..., None] + np.arange(count)
 
     def _check_blocks(self, target: Target, first: int, *axes: tuple[int, int]) -> None:
         """Fault unless every sum of ``first`` and a multiple of each (count, pitch) axis is a block of ``target``."""
@@ -323,7 +323,7 @@ class FunctionalSimulator:
             source = self._rows(c["address"], row_bytes, (planes, c["plane_stride"]), (data_rows, c["row_stride"]))
         self._check_blocks(target, c["destination"], (planes, c["plane_pitch"]), (groups, c["row_pitch"]),
                            (blocks, c["block_pitch"]))
-        values = np.full((planes, rows, room), c["pad_value"], np.uint8)
+        values: np.ndarray = np.full((planes, rows, room), c["pad_value"], np.uint8)
         if filled:
             left = c["pad_left"]
             values[:, c["pad_top"]:c["pad_top"] + data_rows, left:left + row_bytes] = self._memory[source]
