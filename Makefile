@@ -30,7 +30,7 @@ docs: .venv/demo
 # mypy does not see through an editable install of mapped folders: it checks the package as a user installs it.
 lint: .venv/all
 	$(BIN)/ruff check .
-	rm -rf build
+	rm -rf build/installed build/lib build/bdist*
 	$(BIN)/python -m pip install --quiet --no-deps --target build/installed .
 	MYPYPATH=build/installed $(BIN)/mypy -p ringloom
 
@@ -39,10 +39,12 @@ lint: .venv/all
 	$(PYTHON) -m venv .venv
 
 .venv/demo: .venv/bin/python pyproject.toml
+	@echo 'fetching packages into .venv (a minute or more, 0.8 GB)'
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
 	touch $@
 
 .venv/all: .venv/bin/python pyproject.toml
+	@echo 'fetching packages and test tools into .venv (some minutes, 1.5 GB)'
 	$(BIN)/python -m pip install --quiet --editable '.[all]'
 	touch $@ .venv/demo
 

@@ -236,6 +236,7 @@ def demo_command(config: str, overrides: dict[str, str], as_json: bool, sim: str
     table = Table("figure", "value", title=f"digits on {config}, {sim}", title_justify="left")
     for name, value in figures.items():
         table.add_row(name, f"{value:.2%}" if isinstance(value, float) else str(value))
+    table.add_row("recorded there", "the first product, on tiny")
     _emit(as_json, {name.replace(" ", "_"): value for name, value in figures.items()}
           | {"profile": report.profile.to_dict()}, report.profile.table(), table)
     sys.exit(0 if right else 1)

@@ -153,8 +153,8 @@ class Profile:
             ("bandwidth", f"{self.bandwidth:.2f} B/cycle", f"of {self.config.peak_bytes_per_cycle}; "
                                                            f"{self.bytes:,} bytes moved"),
             ("intensity", f"{self.intensity:.2f} MAC/B", "arithmetic intensity"),
-            ("roofline", f"{roof['fraction']:.1%}", f"{roof['achieved']:.1f} of {roof['attainable']:.1f} MAC/cycle "
-                                                    "attainable at this intensity"),
+            ("roofline", f"{roof['fraction']:.1%}", f"{roof['achieved']:.1f} MAC/cycle reached, "
+                                                    f"{roof['attainable']:.1f} attainable at this intensity"),
         ]
         rows += [(cause, f"{share:.1%}", next(c.doc for c in COUNTERS if c.name == cause))
                  for cause, share in self.causes.items()]

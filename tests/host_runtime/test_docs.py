@@ -1,7 +1,16 @@
-"""The examples of docs/host_api.md run as they stand."""
+"""The examples of docs/host_api.md and of the README run as they stand."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^\.venv/bin/(ringloom .*)$", README, re.M)
 
 
 def test_host_api_examples(capsys):
@@ -12,3 +21,20 @@ def test_host_api_examples(capsys):
     for block in blocks:
         exec(compile(block, "docs/host_api.md", "exec"), names)
     assert "bottleneck" in capsys.readouterr().out
+
+
+def test_readme_example(capsys):
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("True ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_readme_command(command, tmp_path):
+    words = shlex.split(command)[1:]
+    run = subprocess.run([sys.executable, "-m", "ringloom.cli", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_readme_has_commands():
+    assert len(COMMANDS) >= 6
