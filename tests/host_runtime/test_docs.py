@@ -32,7 +32,8 @@ def test_readme_example(capsys):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_readme_command(command, tmp_path):
     words = shlex.split(command)[1:]
-    run = subprocess.run([Path(sys.executable).with_name("ringloom"), *words], cwd=tmp_path, capture_output=True, text=True)
+    ringloom = Path(sys.executable).with_name("ringloom")
+    run = subprocess.run([ringloom, *words], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
