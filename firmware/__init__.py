@@ -1,1 +1,0 @@
-"""Firmware of the management core: C sources, and the build of its image."""
