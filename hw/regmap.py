@@ -67,9 +67,6 @@ TILE = (
     Register("matmul_state", 0x020, Access.RO, "as load_state"),
     Register("store_state", 0x024, Access.RO, "as load_state"),
     Register("fetched", 0x028, Access.RO, "commands the job has fetched and dispatched"),
-    Register("channel_select", 0x02C, Access.RW, "bits 15:8: a DRAM channel; bits 4:0: one of its counters"),
-    Register("channel_value_low", 0x030, Access.RO, "the counter that channel_select names"),
-    Register("channel_value_high", 0x034, Access.RO, "its upper half"),
     *(Register(f"semaphore{i}", 0x080 + 4 * i, Access.RO, f"value of semaphore {i}", 16) for i in range(SEMAPHORES)),
     *(Register(f"counter_{c.name.replace('.', '_')}_{half}", 0x200 + 8 * i + 4 * j, Access.RO,
                f"{c.name}, {c.unit}, as latched by snapshot" if j == 0 else "its upper half")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, ResetInserter
+from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,8 +12,6 @@ from .control.command_processor import ENGINES, CommandProcessor
 from .control.performance import PerformanceCounters
 from .control.registers import TILE_ADDRESS_BITS, TileRegisters
 from .memory.arbiter import MemoryArbiter, PortRouter
-from .memory.hbm.counters import ChannelCounters
-from .memory.hbm.memory import HbmMemory
 from .memory.ideal import IdealMemory
 from .memory.load import LoadEngine
 from .memory.port import LEAF_TAG_BITS, MemoryPort, StoragePort
@@ -80,9 +78,7 @@ class Tile(wiring.Component):
         m.submodules.arbiter = arbiter = MemoryArbiter(config=config)
         m.submodules.control_router = control_router = PortRouter(config=config)
         m.submodules.host_router = host_router = PortRouter(config=config)
-        memory: HbmMemory | IdealMemory
-        memory = HbmMemory(config=config) if config.memory.kind == "hbm" else IdealMemory(config=config)
-        m.submodules.memory = memory
+        m.submodules.memory = memory = IdealMemory(config=config)
         connect(m, control.memory, control_router.i)
         connect(m, flipped(self.host), host_router.i)
         clients = {"control": control_router.o, "host": host_router.o, "load": load.memory, "store": store.memory}
@@ -114,15 +110,6 @@ class Tile(wiring.Component):
             performance.reads.eq(sum(beat & ~write for beat, write in accepted)),
             performance.writes.eq(sum(beat & write for beat, write in accepted)),
         ]
-        if isinstance(memory, HbmMemory):
-            values = []
-            for p in range(config.ports):
-                m.submodules[f"channel_counters_{p}"] = counters = ChannelCounters()
-                connect(m, memory.events[p], counters.events)
-                m.d.comb += [counters.active.eq(control.control.active),
-                             counters.index.eq(registers.channel_index)]
-                values.append(counters.value)
-            m.d.comb += registers.channel_value.eq(Array(values)[registers.channel[:(config.ports - 1).bit_length()]])
         for name in ("active", "ended", "matmul_queued", "matmul_waiting"):
             m.d.comb += getattr(performance, name).eq(getattr(control.control, name))
         return m

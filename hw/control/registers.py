@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
-from ..counters import CHANNEL_INDEX_BITS, COUNTER_BITS, COUNTERS
+from ..counters import COUNTER_BITS, COUNTERS
 from ..isa import SEMAPHORES
 from ..regmap import ADDRESS_BITS, CONTROL, MAGIC, REGMAP_VERSION, TILE, TILE_BASE, TILE_STRIDE, Access, Register
 from .axi_lite import AxiResponse, RegisterBus
@@ -152,8 +152,6 @@ class TileRegisters(wiring.Component):
     start, abort : In(1), cycle : In(64)
     counter_index : Out, counter_value : In(48)
         A port to read the latched counters.
-    channel, channel_index : Out, channel_value : In(48)
-        A port to read the counters of a DRAM channel.
     """
 
     def __init__(self, *, config: DeviceConfig) -> None:
@@ -164,7 +162,6 @@ class TileRegisters(wiring.Component):
             "start": In(1), "abort": In(1), "cycle": In(64),
             "counter_index": Out(range(len(COUNTERS))),
             "counter_value": In(COUNTER_BITS),
-            "channel": Out(8), "channel_index": Out(CHANNEL_INDEX_BITS), "channel_value": In(COUNTER_BITS),
         })
 
     def elaborate(self, platform):
@@ -187,7 +184,6 @@ class TileRegisters(wiring.Component):
             if name.startswith("counter_"):
                 return counter_low if name.endswith("_low") else counter_high
             return {"status": status, "fetched": control.fetched,
-                    "channel_value_low": self.channel_value[:32], "channel_value_high": self.channel_value[32:],
                     **{f"{engine}_state": control.states[e] for e, engine in enumerate(ENGINES)}}[name]
 
         size = self.config.tiles * self.config.memory.bytes
@@ -195,7 +191,6 @@ class TileRegisters(wiring.Component):
         m.d.comb += [
             control.semaphore_index.eq(bus.read_address[2:]),
             self.counter_index.eq(bus.read_address[3:]),
-            self.channel.eq(written["channel_select"][8:16]), self.channel_index.eq(written["channel_select"]),
             control.start.eq(self.start),
             control.abort.eq(self.abort),
             control.cycle.eq(self.cycle),

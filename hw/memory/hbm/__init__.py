@@ -1,1 +1,0 @@
-"""The DRAM controller: one per pseudo-channel."""

@@ -1,1 +1,0 @@
-"""DRAM timing sets: one YAML file each, with its source named in it."""

@@ -1,1 +1,0 @@
-"""Checkers that know the rules of a bus and nothing of the block that drives it."""
