@@ -67,6 +67,8 @@ def run(*, cold: bool = True, sim: str = "verilated", overrides: dict[str, Any] 
         for prepared in (True, False):
             tell(f"GEMV, {'prepared' if prepared else 'unprepared'} weights")
             yield _gemv(device, rng, prepared)
+    from .bench_queues import run as queues
+    yield from queues(sim=sim, overrides=overrides, tell=tell)
     if cold:
         for config, engine, seconds, bare in (("tiny", "python", 15.0, False), ("inference", "verilated", 120.0, False),
                                               ("inference", "verilated", 240.0, True)):

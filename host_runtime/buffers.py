@@ -28,9 +28,13 @@ GUARD_BYTES = 64
 
 
 class Allocator:
-    """First fit over ``base``..``limit`` (bytes); neighbours that are free become one again."""
+    """First fit over ``base``..``limit`` (bytes); neighbours that are free become one again.
 
-    def __init__(self, base: int, limit: int) -> None:
+    owner: what those bytes belong to; it lives for as long as the allocator, and so as anything allocated here.
+    """
+
+    def __init__(self, base: int, limit: int, owner: Any = None) -> None:
+        self._owner = owner
         self._free = [(base, limit - base)]  # sorted by address
         self._used: dict[int, int] = {}
         self.capacity = limit - base
@@ -76,15 +80,18 @@ class DeviceArray:
     stays taken for as long as such a view lives. ``x @ w`` is ``device.matmul(x, w)``.
     """
 
-    def __init__(self, device: "Device", shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, device: "Device", shape: tuple[int, ...], dtype: Any, *,
+                 allocator: Allocator | None = None) -> None:
         self.device = device
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self.address = device._allocate(self.nbytes, f"an array of shape {shape} and type {self.dtype}")
+        device._check_open()
+        allocator = allocator or device._allocator
+        self.address = allocator.allocate(self.nbytes, f"an array of shape {shape} and type {self.dtype}")
         self._memory = device._memory  # keeps the simulation's storage while views are alive
         self._writer: Job | None = None
         self._failure: Error | None = None  # why these bytes are not what a job was to write
-        weakref.finalize(self, device._allocator.free, self.address)
+        weakref.finalize(self, allocator.free, self.address)
 
     @property
     def ndim(self) -> int:

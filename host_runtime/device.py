@@ -22,6 +22,7 @@ from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
 from .errors import ClosedError, DeviceFault, OutOfMemoryError, ShapeError, TimeoutError, UnsupportedError
 from .operands import check_bias, check_zero_point, make_product, refuse_unknown
 from .queue import Job, JobQueue
+from .queues import FirmwareQueues, Queue
 from .registers import Registers
 
 __all__ = ["Device", "open"]
@@ -51,6 +52,7 @@ def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilate
     config = load(source, overrides)
     if sim == "functional":
         from ringloom.sim.functional import FunctionalSimulator
+        config = load(config, {"control.kind": "direct"})  # it has results, and neither cycles nor queues
         return Device(config, FunctionalSimulator(config))
     from ringloom.sim import ENGINES, open_simulator
     if not isinstance(sim, str) or sim not in ENGINES:
@@ -74,8 +76,9 @@ class Device:
         self.regs = Registers(self)
         self._memory = simulator.memory(0)
         self._allocator = Allocator(_RESERVED_BYTES, config.memory.bytes - _RESERVED_BYTES)
-        self.queue = JobQueue(self)
-        self._allocator.queued = lambda: self.queue.held_bytes
+        firmware = config.control.kind == "firmware"
+        self._jobs: JobQueue = FirmwareQueues(self) if firmware else JobQueue(self)
+        self._allocator.queued = lambda: self._jobs.held_bytes
         self._profiles: list[Profile] = []  # those that count
         self._resetting = False
         self._streams: OrderedDict[Gemm, Stream] = OrderedDict()
@@ -91,7 +94,7 @@ class Device:
     def close(self) -> None:
         """Free the simulator; queued jobs end with :class:`ClosedError`. A second call does nothing."""
         if not self.closed:
-            self.queue.drop(ClosedError("the device was closed before the job ran"))
+            self._jobs.drop(ClosedError("the device was closed before the job ran"))
             self.closed = True
             self.simulator.close()
 
@@ -109,7 +112,7 @@ class Device:
     def reset(self) -> None:
         """Reset the hardware. Memory keeps its bytes, so arrays and prepared weights stay; queued jobs end."""
         self._check_open()
-        self.queue.drop(DeviceFault("the device was reset before the job ended", code=Code.ABORT.name))
+        self._jobs.drop(DeviceFault("the device was reset before the job ended", code=Code.ABORT.name))
         self._reset_hardware()
 
     def _reset_hardware(self, *, answers: bool = True) -> None:
@@ -129,7 +132,7 @@ class Device:
             self._resetting = False
 
     def _after_reset(self) -> None:
-        self.regs.control.irq_enable = 1
+        self._jobs.start()
 
     @property
     def name(self) -> str:
@@ -146,12 +149,11 @@ class Device:
 
     # -- memory ----------------------------------------------------------------------------------------
 
-    def _allocate(self, size: int, what: str) -> int:
-        self._check_open()
-        return self._allocator.allocate(size, what)
-
     def empty(self, shape: "int | tuple[int, ...]", dtype: Any = np.int8) -> DeviceArray:
         """An array of ``shape`` in device memory, its contents undefined. Raises :class:`OutOfMemoryError`."""
+        return self._empty(shape, dtype, self._allocator)
+
+    def _empty(self, shape: "int | tuple[int, ...]", dtype: Any, allocator: Allocator) -> DeviceArray:
         self._check_open()
         sizes = (shape,) if isinstance(shape, int | np.integer) or not isinstance(shape, Iterable) else tuple(shape)
         if any(not isinstance(s, int | np.integer) or s < 0 for s in sizes) or len(sizes) > _AXES:
@@ -165,7 +167,7 @@ class Device:
         extent = math.prod(max(1, int(s)) for s in sizes)
         if extent > _ELEMENTS:  # numpy cannot even name its shape
             raise OutOfMemoryError(f"shape {shape!r}: {extent} elements, but memory.bytes = {self.config.memory.bytes}")
-        return DeviceArray(self, tuple(int(s) for s in sizes), kind)
+        return DeviceArray(self, tuple(int(s) for s in sizes), kind, allocator=allocator)
 
     def put(self, array: Any, *, via: str | None = None, **unknown: Any) -> DeviceArray:
         """Copy ``array`` into device memory: at once, or with ``via="axi"`` by the host port, in simulated time."""
@@ -239,15 +241,19 @@ class Device:
 
         Where memory has no room beside the queued jobs, these run first, in order, until it has.
         """
+        return self._submit(None, kind, a, b, options)
+
+    def _submit(self, queue: Queue | None, kind: str, a: Any, b: Any, options: dict[str, Any]) -> Job:
         while True:
             try:
-                return self._submit(kind, a, b, options)
+                return self._enqueue(queue, kind, a, b, options)
             except OutOfMemoryError:
-                if not len(self.queue):
+                if not len(self._jobs):
                     raise
-            self.queue.run_first()  # behind the handler: the error's traceback held what was taken
+            self._jobs.run_first()  # behind the handler: the error's traceback held what was taken
 
-    def _submit(self, kind: str, a: Any, b: Any, options: dict[str, Any]) -> Job:
+    def _enqueue(self, queue: Queue | None, kind: str, a: Any, b: Any, options: dict[str, Any]) -> Job:
+        allocator = self._allocator if queue is None else queue._allocator
         self._check_open()
         if not isinstance(kind, str) or kind not in _CALLS:
             raise UnsupportedError(f"submit: {kind!r} is not one of {', '.join(_CALLS)}")
@@ -258,7 +264,7 @@ class Device:
                        else f"copy it with dev.put(np.asarray({name}))")
                 raise UnsupportedError(f"{name}: lives on another device; {how}")
         product = make_product(kind, a, b, options, self.config)
-        output = self._output(options.get("out"), product.shape, product.dtype)
+        output = self._output(options.get("out"), product.shape, product.dtype, allocator)
         for name, operand in (("a", a), ("b", b)):
             array = operand.array if isinstance(operand, PreparedWeights) else operand
             if isinstance(array, DeviceArray) and array.overlaps(output):
@@ -266,7 +272,7 @@ class Device:
                                        "result; give another array, or leave out= away")
         as_numpy = options.get("out") is None and not isinstance(a, DeviceArray)
         macs = product.gemm.macs if product.gemm else 0
-        job = Job(self, self._number + 1, kind, macs, output, as_numpy=as_numpy, shape=product.shape)
+        job = Job(self, self._next_number(), kind, macs, output, as_numpy=as_numpy, shape=product.shape)
         if product.gemm is None:
             job._finish(None)
             return job
@@ -276,19 +282,28 @@ class Device:
                    Buffer.ZERO_POINTS: product.table}
         for buffer, source in sources.items():
             if source is not None:
-                held = source if isinstance(source, DeviceArray | PreparedWeights) else self.put(source)
+                held = source if isinstance(source, DeviceArray | PreparedWeights) else self._place(source, allocator)
                 job.holds.append(held)
                 addresses[buffer] = held.address
-        job.program = self._program(job.number, stream, addresses)
+        job.program = self._program(job.number, stream, addresses, allocator)
         output._writer = job
-        self._number += 1
-        self.queue.add(job)
+        job.queue = queue
+        self._jobs.add(job)
         return job
 
-    def _program(self, number: int, stream: Stream, addresses: dict[Buffer, int]) -> DeviceArray:
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _place(self, source: np.ndarray, allocator: Allocator) -> DeviceArray:
+        target = self._empty(source.shape, source.dtype, allocator)
+        np.copyto(target._view, source)
+        return target
+
+    def _program(self, number: int, stream: Stream, addresses: dict[Buffer, int], allocator: Allocator) -> DeviceArray:
         """Descriptor, commands and an empty completion record, in device memory."""
         try:
-            program = self.empty(RECORD_BYTES * (stream.commands + 2), np.uint8)
+            program = self._empty(RECORD_BYTES * (stream.commands + 2), np.uint8, allocator)
         except OutOfMemoryError as error:
             raise OutOfMemoryError(f"the commands of this job: {error}") from None
         raw = DESCRIPTOR.encode(version=VERSION, opcode=Opcode.JOB, job=number, commands=stream.commands,
@@ -296,9 +311,9 @@ class Device:
         program._view[:] = np.frombuffer(raw + stream.bind(addresses) + bytes(RECORD_BYTES), np.uint8)
         return program
 
-    def _output(self, out: Any, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+    def _output(self, out: Any, shape: tuple[int, ...], dtype: np.dtype, allocator: Allocator) -> DeviceArray:
         if out is None:
-            return self.empty(shape, dtype)
+            return self._empty(shape, dtype, allocator)
         if not isinstance(out, DeviceArray):
             raise UnsupportedError(f"out: must be a DeviceArray (dev.empty(...)), not {type(out).__name__}")
         if out.shape != shape:
@@ -315,6 +330,35 @@ class Device:
                 self._streams.popitem(last=False)
         self._streams[gemm] = stream
         return stream
+
+    def queue(self, *, priority: int = 0, tiles: Any = None, memory: int | None = None, **unknown: Any) -> Queue:
+        """Open a job queue of the hardware's. Needs ``control.kind: firmware``.
+
+        priority: 0 to 255, the greater goes first; the queue of :meth:`submit` has 0. tiles: those that may run its
+        jobs; all by default. memory: bytes that the queue has to itself, and that its jobs cannot leave.
+        """
+        refuse_unknown("queue", unknown, ("priority", "tiles", "memory"))
+        self._check_open()
+        if not isinstance(self._jobs, FirmwareQueues):
+            raise UnsupportedError('queue: control.kind is direct; open the device with '
+                                   'overrides={"control.kind": "firmware"}')
+        return self._jobs.open(priority, tiles, memory)
+
+    def telemetry(self) -> dict[str, Any]:
+        """What the device has done since its reset: ``uptime_cycles``; jobs and faults of each queue, with firmware;
+        cycles in which each tile ran jobs."""
+        self._check_open()
+        control = self.regs.control
+        low, high = control.cycle_low, control.cycle_high
+        counters = self.counters()
+        queues = {}
+        if isinstance(self._jobs, FirmwareQueues):
+            for index in range(self.config.control.queues):
+                block = getattr(self.regs, f"queue{index}")
+                queues[index] = {"jobs": block.jobs, "faults": block.faults}
+        return {"uptime_cycles": high << 32 | low, "queues": queues,
+                "tiles": {tile: {"busy_cycles": counters[f"tile{tile}.cycles"], "jobs": counters[f"tile{tile}.jobs"]}
+                          for tile in range(self.config.tiles)}}
 
     # -- looking inside ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from .errors import DeviceFault, Error, TimeoutError, UnsupportedError
 
 if TYPE_CHECKING:
     from .device import Device
+    from .queues import Queue
 
 __all__ = ["Job", "JobQueue"]
 
@@ -45,6 +46,7 @@ class Job:
         self.end: int | None = None
         self.holds: list[Any] = []  # operands stay in memory until the job has ended
         self.program: DeviceArray | None = None  # descriptor, commands, completion record
+        self.queue: Queue | None = None  # with firmware
         self._error: Error | None = None
         self._output = output
         self._as_numpy = as_numpy
@@ -68,21 +70,20 @@ class Job:
         if timeout_cycles is not None and (not isinstance(timeout_cycles, int | np.integer) or timeout_cycles < 1):
             raise UnsupportedError(f"timeout_cycles = {timeout_cycles!r}: must be a positive number of cycles, or None")
         if not self.done:
-            self.device.queue.run_until(self, None if timeout_cycles is None else int(timeout_cycles))
+            self.device._jobs.run_until(self, None if timeout_cycles is None else int(timeout_cycles))
         if self._error is not None:
             raise self._error
         return self
 
-    def result(self, timeout_cycles: int | None = None) -> "np.ndarray | DeviceArray":
-        """The product, once it is there: numpy for a numpy ``a``, else a :class:`DeviceArray`."""
+    def result(self, timeout_cycles: int | None = None) -> Any:
+        """The product, once it is there: numpy for a numpy ``a``, else a :class:`DeviceArray`; None of a raw job."""
         self.wait(timeout_cycles)
         if not self._as_numpy:
-            assert self._output is not None
             return self._output
         assert self._copy is not None
         return self._copy
 
-    def __await__(self) -> Generator[Any, None, "np.ndarray | DeviceArray"]:
+    def __await__(self) -> Generator[Any, None, Any]:
         yield from asyncio.sleep(0).__await__()
         return self.result()
 
@@ -124,6 +125,10 @@ class JobQueue:
     def __init__(self, device: "Device") -> None:
         self._device = device
         self._jobs: deque[Job] = deque()
+
+    def start(self) -> None:
+        """Configure the hardware, after it was reset."""
+        self._device.regs.control.irq_enable = 1
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -174,21 +179,30 @@ class JobQueue:
         control.irq_status = 1
         control.doorbell = 1
         if timeout_cycles is None:
-            timeout_cycles = _PATIENCE_CYCLES + _PATIENCE * (job.macs // device.config.tile.array.macs_per_cycle
-                                                             + program.nbytes + sum(h.nbytes for h in job.holds))
+            timeout_cycles = self._patience(job)
         with device._bus():
             ended = device.simulator.run(timeout_cycles)
         if not ended:
             self._time_out(job, timeout_cycles)
         control.irq_status = 1
         record = COMPLETION.decode(program._view[-RECORD_BYTES:].tobytes())
+        self._accept(job, record)
+
+    def _patience(self, job: Job) -> int:
+        """Cycles that a job is given by default."""
+        assert job.program is not None
+        return _PATIENCE_CYCLES + _PATIENCE * (job.macs // self._device.config.tile.array.macs_per_cycle
+                                               + job.program.nbytes + sum(h.nbytes for h in job.holds))
+
+    def _accept(self, job: Job, record: dict[str, int]) -> None:
+        """Finish ``job`` by its completion record, or raise the error it tells of."""
         if record["job"] != job.number or record["status"] == Status.PENDING:
             raise self._unrecorded(job)
         job.start, job.end = record["start"], record["end"]
         if record["status"] != Status.DONE:
             raise self._fault(job, record)
-        device.jobs += 1
-        device.macs += job.macs
+        self._device.jobs += 1
+        self._device.macs += job.macs
         job._finish(None)
 
     def _time_out(self, job: Job, cycles: int) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringloom.hw.regmap import CONTROL, TILE, TILE_BASE, TILE_STRIDE, Access, Register
+from ringloom.hw.regmap import CONTROL, QUEUE, QUEUE_BASE, QUEUE_STRIDE, TILE, TILE_BASE, TILE_STRIDE, Access, Register
 
 from .errors import UnsupportedError
 
@@ -55,10 +55,14 @@ class RegisterBlock:
 
 
 class Registers:
-    """``control`` and one ``tileN`` for each tile."""
+    """``control``, one ``tileN`` for each tile and, with firmware, one ``queueN`` for each queue."""
 
     def __init__(self, device: "Device") -> None:
         self._blocks = {"control": RegisterBlock(device, "control", 0, CONTROL)}
+        if device.config.control.kind == "firmware":
+            for queue in range(device.config.control.queues):
+                base = QUEUE_BASE + queue * QUEUE_STRIDE
+                self._blocks[f"queue{queue}"] = RegisterBlock(device, f"queue{queue}", base, QUEUE)
         for tile in range(device.config.tiles):
             self._blocks[f"tile{tile}"] = RegisterBlock(device, f"tile{tile}", TILE_BASE + tile * TILE_STRIDE, TILE)
 

@@ -252,14 +252,23 @@ class RingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlConfig:
-    """What starts jobs: registers alone (``direct``)."""
+    """What starts jobs: registers alone (``direct``), or queues that a RISC-V core serves with C (``firmware``).
+
+    queues: job queues of ``firmware``. watchdog_cycles: a job's default. code_bytes, data_bytes: the core's memories.
+    """
 
     kind: str = "direct"
     queues: int = 4
     watchdog_cycles: int = 1_000_000
+    code_bytes: int = 8192
+    data_bytes: int = 2048
 
     def __post_init__(self) -> None:
-        _rule(self.kind == "direct", "control.kind", self.kind, "only 'direct' is built so far")
+        _rule(self.kind in ("direct", "firmware"), "control.kind", self.kind, "must be direct or firmware")
+        for name in ("code_bytes", "data_bytes"):
+            value = getattr(self, name)
+            _rule(_power_of_two(value) and 1024 <= value <= 65536, f"control.{name}", value,
+                  "must be a power of two in 1024..65536")
         _rule(1 <= self.queues <= 16, "control.queues", self.queues, "must lie in 1..16")
         _rule(1000 <= self.watchdog_cycles < 1 << 32, "control.watchdog_cycles", self.watchdog_cycles,
               "must lie in 1000..4294967295 cycles without progress")

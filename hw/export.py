@@ -128,6 +128,10 @@ def export(config: DeviceConfig, out: Path) -> list[Path]:
 def _registers(config: DeviceConfig) -> Iterator[tuple[str, int, regmap.Register]]:
     for register in regmap.CONTROL:
         yield register.name, regmap.control_register(register.name), register
+    if config.control.kind == "firmware":
+        for queue in range(config.control.queues):
+            for register in regmap.QUEUE:
+                yield f"queue{queue}_{register.name}", regmap.queue_register(queue, register.name), register
     for tile in range(config.tiles):
         for register in regmap.TILE:
             yield f"tile{tile}_{register.name}", regmap.tile_register(tile, register.name), register

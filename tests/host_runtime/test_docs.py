@@ -1,4 +1,4 @@
-"""The examples of docs/host_api.md and of the README run as they stand."""
+"""The examples of docs/host_api.md, of docs/firmware.md and of the README run as they stand."""
 
 import re
 import shlex
@@ -21,6 +21,12 @@ def test_host_api_examples(capsys):
     for block in blocks:
         exec(compile(block, "docs/host_api.md", "exec"), names)
     assert "bottleneck" in capsys.readouterr().out
+
+
+def test_firmware_examples():
+    text = (Path(__file__).parents[2] / "docs" / "firmware.md").read_text()
+    block, = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(compile(block, "docs/firmware.md", "exec"), {})
 
 
 def test_readme_example(capsys):

@@ -116,10 +116,13 @@ def test_every_register(stall):
                 assert await bench.write(ctx, address, 0x12345678) == OKAY
                 assert await bench.write(ctx, address, 0xAABBCCDD, strobe=0b0110) == OKAY
                 assert await bench.read(ctx, address) == (0x12BBCC78, OKAY)
+            elif register.access is Access.WO:
+                assert await bench.read(ctx, address) == (0, OKAY)
+                assert await bench.write(ctx, address, 0xFFFFFFFF) == OKAY
             elif not register.name.startswith(("counter", "semaphore1", "semaphore2")):
                 assert (await bench.read(ctx, address))[1] == OKAY
                 assert await bench.write(ctx, address, 0xFFFFFFFF) == SLVERR
-        for address in (0x030, 0xFFC, 0x1030, 0x1FFC, 0x2000, 0x1FFFC):
+        for address in (0x030, 0xFFC, 0x1040, 0x1FFC, 0x2000, 0x1FFFC):
             assert await bench.read(ctx, address) == (0, DECERR), hex(address)
             assert await bench.write(ctx, address, 1) == DECERR
         side = bench.dut.tile.control

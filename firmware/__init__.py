@@ -1,0 +1,1 @@
+"""Firmware of the management core: C sources, and the build of its image."""

@@ -1,0 +1,1 @@
+"""The management core: RV32I in machine mode, its memories, timer and bus."""
