@@ -1,5 +1,6 @@
 """Every floor of the project, measured through the public API with every result checked."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from ringloom.numerics.reference import matmul_reference, qlinear_matmul
+from ringloom.sim.memory_bench import MemoryBench
+from ringloom.sim.progress import ProgressLine
 
 from .device import Device, open
+from .memory_bench import bounds, measure, memory_config, patterns
 
 __all__ = ["Figure", "run"]
 
 _IDEAL = {"memory.kind": "ideal", "ideal.latency": 32, "ideal.bytes_per_cycle": 64, "control.kind": "direct"}
+_HBM = {"memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4, "control.kind": "direct"}
 _FIRST_RESULT = """
 import sys
 import numpy as np
@@ -69,12 +74,49 @@ def run(*, cold: bool = True, sim: str = "verilated", overrides: dict[str, Any] 
             yield _gemv(device, rng, prepared)
     from .bench_queues import run as queues
     yield from queues(sim=sim, overrides=overrides, tell=tell)
+    if sim == "verilated":
+        yield from _dram(rng, overrides or {}, tell)
     if cold:
         for config, engine, seconds, bare in (("tiny", "python", 15.0, False), ("inference", "verilated", 120.0, False),
                                               ("inference", "verilated", 240.0, True)):
             how = "wheels alone" if bare else "a C++ compiler on PATH"
             tell(f"first result of {config} on {engine} with an empty cache, {how}")
             yield _first_result(config, engine, seconds, bare, how)
+
+
+def _dram(rng: np.random.Generator, overrides: dict[str, Any], tell: Callable[[str], None]) -> Iterator[Figure]:
+    """The controller alone on saturating traces, then a tile on it."""
+    floors = {("sequential read", "per-bank"): 95.0, ("sequential write", "per-bank"): 95.0,
+              ("sequential read", "all-bank"): 89.5, ("sequential write", "all-bank"): 89.5,
+              ("alternating", "per-bank"): 80.0, ("copy", "per-bank"): 74.0}
+    for refresh in ("per-bank", "all-bank"):
+        tell(f"the DRAM controller alone, {refresh} refresh")
+        with ProgressLine() as progress:
+            tested = MemoryBench(memory_config("hbm2", refresh=refresh), progress)
+        bound = bounds(tested.config.timing, refresh)
+        floors |= {("random read", refresh): 95 * bound["random"], ("one bank", refresh): 97 * bound["one_bank"]}
+        for name, trace in patterns(tested.config, 200_000):
+            report, _ = measure(tested, trace, saturate=True)
+            assert not report.violations, report.violations[0].message
+            kind = {"random read": "random", "one bank": "one_bank"}.get(name, "stream")
+            yield Figure(f"hbm2, {refresh} refresh: {name}", 100 * report.bandwidth_fraction, "% of peak",
+                         floors.get((name, refresh)), detail=f"bound {bound[kind]:.1%}")
+    tell("four pseudo-channels, linear addresses, one requester")
+    with ProgressLine() as progress:
+        tested = MemoryBench(memory_config("hbm2", 4), progress)
+    report, _ = measure(tested, next(patterns(tested.config, 200_000))[1], saturate=True)
+    yield Figure("hbm2, four channels, linear reads", 100 * report.bandwidth_fraction, "% of peak", 94.0)
+    with open("inference", overrides={**_HBM, **overrides}) as device:
+        tell("GEMV and GEMM on hbm2")
+        a, b = _draw(rng, 1, 4096), _draw(rng, 4096, 1024)
+        job = device.submit("matmul", device.put(a), device.prepare(b))
+        _check(job.result(), matmul_reference(a, b))
+        assert job.cycles is not None
+        peak = device.config.peak_bytes_per_cycle
+        yield Figure("GEMV 1x4096x1024 on hbm2, prepared weights", 100 * b.size / job.cycles / peak,
+                     f"% of {peak} B/cycle", 90.0, detail=f"{job.cycles:,} cycles")
+        for figure, floor in zip(_gemm(device, rng), (97.0, 150_000), strict=True):
+            yield dataclasses.replace(figure, name=f"{figure.name}, hbm2", floor=floor)
 
 
 def _draw(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -269,3 +269,46 @@ def bench_command(cold: bool, as_json: bool, sim: str, overrides: dict[str, str]
         table.add_row(figure.name, floor, f"{figure.value:,.2f} {figure.unit}", verdict, figure.detail)
     _emit(as_json, [figure.to_dict() for figure in figures], table)
     sys.exit(0 if all(figure.passed for figure in figures) else 1)
+
+
+@main.command("memory")
+@click.argument("trace", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="TRACE.csv")
+@click.option("--timing", default="hbm2", show_default=True, help="Timing set, or a YAML file of one.")
+@click.option("--pseudo-channels", "channels", default=1, show_default=True, help="1, 2, 4 or 8.")
+@click.option("--page-policy", type=click.Choice(["open", "closed", "adaptive"]), default="open", show_default=True)
+@click.option("--refresh", type=click.Choice(["per-bank", "all-bank", "off"]), default="per-bank", show_default=True)
+@click.option("--saturate", is_flag=True, help="Ignore the trace's cycles and keep the queues full.")
+@click.option("--set", "overrides", multiple=True, callback=_pairs, metavar="KEY=VALUE",
+              help="Override a key of the configuration's memory, for instance bank_xor=true. Repeatable.")
+@click.option("--dump-commands", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the command bus as CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def memory_command(trace: Path, timing: str, channels: int, page_policy: str, refresh: str, saturate: bool,
+                   overrides: dict[str, str], dump_commands: Path | None, as_json: bool) -> None:
+    """Run a trace of 32-byte requests (cycle,op,address) on the RTL of the DRAM controller."""
+    from ringloom.sim.checkers.dram import write_commands
+    from ringloom.sim.memory_bench import MemoryBench
+    from ringloom.sim.progress import ProgressLine
+
+    from . import memory_bench
+
+    requests = memory_bench.read_trace(trace)
+    config = memory_bench.memory_config(timing, channels, page_policy=page_policy, refresh=refresh, **overrides)
+    with ProgressLine() as progress:
+        bench = MemoryBench(config, progress)
+    report, result = memory_bench.measure(bench, requests, saturate=saturate)
+    if dump_commands:
+        write_commands(dump_commands, ((channel, command) for channel in range(config.ports)
+                                       for command in result.channel_commands(channel)), config.timing)
+    table = Table("figure", "value", title=f"{trace.name} on {channels} x {timing}", title_justify="left")
+    table.add_row("requests", f"{report.requests:,}")
+    table.add_row("cycles", f"{report.cycles:,}")
+    table.add_row("bandwidth", f"{report.bandwidth_fraction:.2%} of the peak")
+    table.add_row("row hits", f"{report.row_hit_rate:.2%}")
+    table.add_row("read latency", f"{report.read_latency_mean:.1f} mean, {report.read_latency_p99:.0f} at 99 %")
+    table.add_row("violations", str(len(report.violations)))
+    for cause, share in report.loss.items():
+        table.add_row("data bus in use" if cause == "data" else f"lost: {cause}", f"{share:.2%}")
+    _emit(as_json, report.to_dict(), table)
+    if report.violations:
+        raise AssertionError(f"the DRAM's timing is broken: {report.violations[0].message}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ringloom.compiler import Buffer, Gemm, Stream, compile_gemm
 from ringloom.hw.config import DeviceConfig, load
-from ringloom.hw.counters import COUNTERS
+from ringloom.hw.counters import CHANNEL_COUNTERS, COUNTERS
 from ringloom.hw.isa import DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode
 from ringloom.numerics.reference import as_array, check_scale
 from ringloom.profile import Profile
@@ -384,6 +384,11 @@ class Device:
             low, high = (getattr(self.regs.tile0, f"counter_{counter.name.replace('.', '_')}_{half}")
                          for half in ("low", "high"))
             values[f"tile0.{counter.name}"] = high << 32 | low
+        tile = self.regs.tile0
+        for channel in range(self.config.ports if self.config.memory.kind == "hbm" else 0):
+            for index, counter in CHANNEL_COUNTERS.items():
+                tile.channel_select = channel << 8 | index
+                values[f"tile0.hbm{channel}.{counter.name}"] = tile.channel_value_high << 32 | tile.channel_value_low
         return values
 
     @contextlib.contextmanager

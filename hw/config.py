@@ -13,11 +13,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import yaml
 
 from ringloom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .memory.hbm.timing import TimingSet
 
 __all__ = [
     "ConfigError", "DeviceConfig", "TileConfig", "ArrayConfig", "ScratchpadConfig", "AccumulatorConfig",
@@ -190,9 +193,11 @@ class MemoryConfig:
     read_queue: int = 32
     write_queue: int = 32
     interleave_bytes: int = 256
+    address_map: str = "row-bank-column-group"
+    bank_xor: bool = False
 
     def __post_init__(self) -> None:
-        _rule(self.kind == "ideal", "memory.kind", self.kind, "only 'ideal' is built so far")
+        _rule(self.kind in ("ideal", "hbm"), "memory.kind", self.kind, "must be ideal or hbm")
         _rule(self.refresh in ("per-bank", "all-bank", "off"), "memory.refresh", self.refresh,
               "must be per-bank, all-bank or off")
         _rule(self.page_policy in ("open", "closed", "adaptive"), "memory.page_policy", self.page_policy,
@@ -204,6 +209,8 @@ class MemoryConfig:
         for name in ("read_queue", "write_queue"):
             value = getattr(self, name)
             _rule(4 <= value <= 256, f"memory.{name}", value, "must lie in 4..256")
+        _rule(_power_of_two(self.pseudo_channels) and self.pseudo_channels <= 8, "memory.pseudo_channels",
+              self.pseudo_channels, "must be 1, 2, 4 or 8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,12 +303,17 @@ class DeviceConfig:
             _rule(self.control.watchdog_cycles >= patience, "control.watchdog_cycles", self.control.watchdog_cycles,
                   f"must be at least {patience}, what a memory with this ideal.latency, jitter, write_delay and "
                   "bytes_per_cycle may take without an engine being at fault")
+        if self.memory.kind == "hbm":
+            from .memory.hbm.address import address_map
+            address_map(self)
 
     # -- derived, computed here alone ---------------------------------------------------------------
 
     @property
     def ports(self) -> int:
-        """Memory ports of a tile: its memory's bytes a cycle over the bytes of a beat, at least one."""
+        """Memory ports of a tile: one a pseudo-channel; an ideal memory's bytes a cycle over a beat's, at least one."""
+        if self.memory.kind == "hbm":
+            return self.memory.pseudo_channels
         return max(1, self.ideal.bytes_per_cycle // BEAT_BYTES)
 
     @property
@@ -316,8 +328,16 @@ class DeviceConfig:
 
     @property
     def peak_bytes_per_cycle(self) -> int:
-        """Bytes the memory of one tile can move in a cycle."""
+        """Bytes the memory of one tile can move in a cycle: with DRAM, a beat a burst of each pseudo-channel."""
+        if self.memory.kind == "hbm":
+            return max(1, self.ports * BEAT_BYTES // self.timing.burst_clocks)
         return self.ideal.bytes_per_cycle
+
+    @property
+    def timing(self) -> "TimingSet":
+        """The timing set of the DRAM."""
+        from .memory.hbm.timing import load_timing
+        return load_timing(self.memory.timing)
 
     def to_dict(self) -> dict[str, Any]:
         """The tree as plain values, in the order of the dataclasses."""
@@ -327,6 +347,8 @@ class DeviceConfig:
         """A hash of everything that changes the hardware (``name`` and ``clock_hz`` do not)."""
         tree = self.to_dict()
         del tree["name"], tree["clock_hz"]
+        if self.memory.kind == "hbm":  # a set's file may change under its name
+            tree["timing"] = dataclasses.asdict(self.timing)
         return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -451,6 +473,8 @@ def _check_type(hint: Any, value: Any, path: str) -> Any:
             return float(value)
         except (ValueError, OverflowError):
             pass
+    if hint is str and isinstance(value, bool):  # YAML reads a bare off as false
+        value = "on" if value else "off"
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{path} = {value!r}: must be {hint.__name__}, not {type(value).__name__}")
     return value

@@ -6,7 +6,8 @@ memory, for the ring, for the array's own fill and drain, for commands. The caus
 
 from dataclasses import dataclass
 
-__all__ = ["Counter", "COUNTERS", "CAUSES", "COUNTER_BITS"]
+__all__ = ["Counter", "COUNTERS", "CAUSES", "COUNTER_BITS", "CHANNEL_COUNTERS", "CHANNEL_INDEX_BITS", "LATENCY_BOUNDS",
+           "LOST"]
 
 COUNTER_BITS = 48
 """Width of a counter: at 1 GHz it wraps after 78 hours."""
@@ -48,3 +49,37 @@ COUNTERS = (
 )
 
 CAUSES = ("array.active", "idle.memory", "idle.ring", "idle.fill", "idle.command")
+
+LATENCY_BOUNDS = (32, 64, 128, 256, 512, 1024, 2048)
+"""Cycles at which the buckets of the latency histogram begin; the first begins at 0."""
+
+LOST = ("idle", "response", "turnaround", "group", "refresh", "row")
+"""Why a cycle of a channel's data bus carried nothing: the first that holds."""
+
+CHANNEL_COUNTERS = {
+    **{index: Counter(name, unit, doc) for index, (name, unit, doc) in enumerate((
+        ("reads", "bursts", "RD commands"),
+        ("writes", "bursts", "WR commands"),
+        ("row_hits", "bursts", "accesses that found their row open"),
+        ("row_misses", "bursts", "accesses that found their bank closed"),
+        ("row_conflicts", "bursts", "accesses for which another row had to be closed"),
+        ("refreshes", "commands", "refreshes, of one bank or of all"),
+    ))},
+    6: Counter("occupancy", "requests x cycles", "requests in the queues, summed over the cycles", 511),
+    8: Counter("bus.data", "cycles", "the data bus is in use"),
+    **{9 + index: Counter(f"bus.{cause}", "cycles", doc) for index, (cause, doc) in enumerate(zip(LOST, (
+        "data bus unused; no request waits",
+        "data bus unused; the requester does not take its responses",
+        "data bus unused; it changes between reads and writes",
+        "data bus unused; a bank group waits for tCCD_L",
+        "data bus unused; a request waits for a bank under refresh",
+        "data bus unused; rows are closed and opened",
+    ), strict=True))},
+    **{16 + index: Counter(f"latency.{low}", "reads", f"reads answered {low} cycles after their acceptance or later"
+                           + (f", and before {high}" if high else ""))
+       for index, (low, high) in enumerate(zip((0, *LATENCY_BOUNDS), (*LATENCY_BOUNDS, 0), strict=True))},
+}
+"""What each DRAM channel counts while a job runs, by the number that selects it. In a profile channel c of tile t is
+``tile{t}.hbm{c}.``; the ``bus`` counters of a channel add up to ``cycles``."""
+
+CHANNEL_INDEX_BITS = 5

@@ -66,7 +66,13 @@ def _counters() -> str:
                     inspect.cleandoc(counters.__doc__ or ""),
                     f"\n\n{counters.COUNTER_BITS} bits each; in a profile a name stands behind `tileN.`.\n\n",
                     _table(("counter", "unit", "counts"),
-                           ((f"`{c.name}`", c.unit, c.doc) for c in counters.COUNTERS))))
+                           ((f"`{c.name}`", c.unit, c.doc) for c in counters.COUNTERS)),
+                    "\n## DRAM channels\n\nThe number of a counter goes into `channel_select`; channel c is "
+                    "`tileN.hbmC.` in a profile. They count while a job runs, and the `bus` counters of a channel "
+                    "add up to `cycles`.\n\n",
+                    _table(("number", "counter", "unit", "counts"),
+                           ((number, f"`{c.name}`", c.unit, c.doc) for number, c in
+                            counters.CHANNEL_COUNTERS.items()))))
 
 
 def _keys(value: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:

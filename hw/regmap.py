@@ -104,6 +104,9 @@ TILE = (
                                         "did not end well, bit 9 the second slot is full, bit 10 nothing starts"),
     Register("slot_command", 0x03C, Access.WO, "with firmware: bits 1:0 acknowledge so many ended jobs, bit 8 resume, "
                                                "bit 9 cancel the second slot's job, bit 10 start nothing", 11),
+    Register("channel_select", 0x040, Access.RW, "bits 15:8: a DRAM channel; bits 4:0: one of its counters"),
+    Register("channel_value_low", 0x044, Access.RO, "the counter that channel_select names"),
+    Register("channel_value_high", 0x048, Access.RO, "its upper half"),
     *(Register(f"semaphore{i}", 0x080 + 4 * i, Access.RO, f"value of semaphore {i}", 16) for i in range(SEMAPHORES)),
     *(Register(f"counter_{c.name.replace('.', '_')}_{half}", 0x200 + 8 * i + 4 * j, Access.RO,
                f"{c.name}, {c.unit}, as latched by snapshot" if j == 0 else "its upper half")

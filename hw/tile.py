@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, ResetInserter
+from amaranth.hdl import Array, Cat, Const, Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,6 +13,8 @@ from .control.core.slots import JobSlots
 from .control.performance import PerformanceCounters
 from .control.registers import TILE_ADDRESS_BITS, TileRegisters
 from .memory.arbiter import MemoryArbiter, PortRouter
+from .memory.hbm.counters import ChannelCounters
+from .memory.hbm.memory import HbmMemory
 from .memory.ideal import IdealMemory
 from .memory.load import LoadEngine
 from .memory.port import LEAF_TAG_BITS, MemoryPort, StoragePort
@@ -85,7 +87,9 @@ class Tile(wiring.Component):
         m.submodules.arbiter = arbiter = MemoryArbiter(config=config)
         m.submodules.control_router = control_router = PortRouter(config=config)
         m.submodules.host_router = host_router = PortRouter(config=config)
-        m.submodules.memory = memory = IdealMemory(config=config)
+        memory: HbmMemory | IdealMemory
+        memory = HbmMemory(config=config) if config.memory.kind == "hbm" else IdealMemory(config=config)
+        m.submodules.memory = memory
         connect(m, control.memory, control_router.i)
         connect(m, flipped(self.host), host_router.i)
         clients = {"control": control_router.o, "host": host_router.o, "load": load.memory, "store": store.memory}
@@ -130,6 +134,15 @@ class Tile(wiring.Component):
             performance.reads.eq(sum(beat & ~write for beat, write in accepted)),
             performance.writes.eq(sum(beat & write for beat, write in accepted)),
         ]
+        if isinstance(memory, HbmMemory):
+            values = []
+            for p in range(config.ports):
+                m.submodules[f"channel_counters_{p}"] = counters = ChannelCounters()
+                connect(m, memory.events[p], counters.events)
+                m.d.comb += [counters.active.eq(control.control.active),
+                             counters.index.eq(registers.channel_index)]
+                values.append(counters.value)
+            m.d.comb += registers.channel_value.eq(Array(values)[registers.channel[:(config.ports - 1).bit_length()]])
         for name in ("active", "ended", "matmul_queued", "matmul_waiting"):
             m.d.comb += getattr(performance, name).eq(getattr(control.control, name))
         return m

@@ -92,6 +92,14 @@ def _candidates(gemm: Gemm, config: DeviceConfig) -> Iterator[Plan]:
                                tile.zero_point_blocks // n_steps, by_rows)
 
 
+def _row_switch(size: int, config: DeviceConfig) -> float:
+    """Cycles that opening DRAM rows for ``size`` bytes in one piece costs, half of it hidden behind other banks."""
+    timing = config.timing
+    share = max(32.0, size / config.ports)
+    opened = min(share / 32, timing.bank_groups * max(1.0, share / (timing.bank_groups * timing.row_bytes)))
+    return opened * max(timing.rrd_s, timing.faw / 4) / 2
+
+
 def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
     tile, array, line = config.tile, config.tile.array, config.line_bytes
     shapes = block_shapes(config)
@@ -104,6 +112,8 @@ def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
         round_bytes = config.memory.interleave_bytes * config.ports
         if rows > 1 and stride % round_bytes == 0:  # every row asks the same ports
             lines *= config.ports / max(1, min(config.ports, math.ceil(size / config.memory.interleave_bytes)))
+        if config.memory.kind == "hbm":
+            lines = lines * line / config.peak_bytes_per_cycle + rows * _row_switch(size, config)
         blocks = rows * size / shapes[target].bytes / shapes[target].per_write
         return max(lines, blocks) + _COMMAND_CYCLES
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from ringloom.errors import UnsupportedError
 from ringloom.hw.config import DeviceConfig
-from ringloom.hw.counters import CAUSES, COUNTER_BITS, COUNTERS
+from ringloom.hw.counters import CAUSES, CHANNEL_COUNTERS, COUNTER_BITS, COUNTERS, LOST
 
 __all__ = ["Bottleneck", "Profile"]
 
@@ -114,6 +114,16 @@ class Profile:
         return {cause: self._per_cycle(self.counters[f"tile0.{cause}"]) for cause in CAUSES}
 
     @property
+    def memory_loss(self) -> dict[str, float]:
+        """With DRAM, the share of the data buses' cycles by what they were used (``data``) or lost for; it adds up
+        to 1."""
+        if self.config.memory.kind != "hbm":
+            return {}
+        channels = range(self.config.ports)
+        return {cause: self._per_cycle(sum(self.counters[f"tile0.hbm{c}.bus.{cause}"] for c in channels))
+                / self.config.ports for cause in ("data", *LOST)}
+
+    @property
     def bottleneck(self) -> Bottleneck:
         shares = dict.fromkeys(dict.fromkeys(_KINDS.values()), 0.0)
         for cause, share in self.causes.items():
@@ -132,7 +142,7 @@ class Profile:
             "bandwidth_fraction": self.bandwidth / self.config.peak_bytes_per_cycle,
             "bytes_per_mac": self.bytes / self.macs if self.macs else 0.0, "intensity": self.intensity,
             "roofline": self.roofline, "bottleneck": str(self.bottleneck), "shares": self.bottleneck.shares,
-            "causes": self.causes, "counters": self.counters,
+            "causes": self.causes, "memory_loss": self.memory_loss, "counters": self.counters,
         }
 
     def table(self) -> Table:
@@ -158,6 +168,9 @@ class Profile:
         ]
         rows += [(cause, f"{share:.1%}", next(c.doc for c in COUNTERS if c.name == cause))
                  for cause, share in self.causes.items()]
+        documents = {counter.name: counter.doc for counter in CHANNEL_COUNTERS.values()}
+        rows += [(f"memory bus: {cause}", f"{share:.1%}", documents[f"bus.{cause}"])
+                 for cause, share in self.memory_loss.items()]
         for row in rows:
             table.add_row(*row)
         return table

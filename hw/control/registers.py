@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
-from ..counters import COUNTER_BITS, COUNTERS
+from ..counters import CHANNEL_INDEX_BITS, COUNTER_BITS, COUNTERS
 from ..isa import SEMAPHORES
 from ..regmap import (
     ADDRESS_BITS,
@@ -175,6 +175,8 @@ class TileRegisters(wiring.Component):
         The registers of these names.
     counter_index : Out, counter_value : In(48)
         A port to read the latched counters.
+    channel, channel_index : Out, channel_value : In(48)
+        A port to read the counters of a DRAM channel.
     """
 
     def __init__(self, *, config: DeviceConfig) -> None:
@@ -186,6 +188,7 @@ class TileRegisters(wiring.Component):
             "slots": In(32), "slot_command": Out(11),
             "counter_index": Out(range(len(COUNTERS))),
             "counter_value": In(COUNTER_BITS),
+            "channel": Out(8), "channel_index": Out(CHANNEL_INDEX_BITS), "channel_value": In(COUNTER_BITS),
         })
 
     def elaborate(self, platform):
@@ -210,6 +213,7 @@ class TileRegisters(wiring.Component):
             return {"status": status, "fetched": control.fetched, "fault_command": control.fault_command,
                     "fault_address_low": control.fault_address[:32], "fault_address_high": control.fault_address[32:],
                     "slots": self.slots,
+                    "channel_value_low": self.channel_value[:32], "channel_value_high": self.channel_value[32:],
                     **{f"{engine}_state": control.states[e] for e, engine in enumerate(ENGINES)}}[name]
 
         size = self.config.tiles * self.config.memory.bytes
@@ -218,6 +222,7 @@ class TileRegisters(wiring.Component):
         m.d.comb += [
             control.semaphore_index.eq(bus.read_address[2:]),
             self.counter_index.eq(bus.read_address[3:]),
+            self.channel.eq(written["channel_select"][8:16]), self.channel_index.eq(written["channel_select"]),
             control.start.eq(self.start),
             control.abort.eq(self.abort),
             control.cycle.eq(self.cycle),

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import re
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 __all__ = ["Builder", "for_simulation", "top_ports", "scopes"]
 
 _HERE = Path(__file__).parent
+HARNESS = "harness.cpp"
+"""The driver of a device."""
 
 _VERILATOR_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing",
                     "--output-split", "20000", "-Wno-lint", "-Wno-style", "-Wno-fatal")
@@ -60,7 +63,65 @@ def for_simulation(verilog: str) -> str:
     optimize it away. Blocks that set every row of a memory to zero go: it is zero anyway (``--x-initial fast``).
     """
     named = re.sub(r"\\\$(\S+) ", lambda found: f"_s_{re.sub(r'[^0-9A-Za-z]', '_', found[1])} ", verilog)
-    return re.sub(r"^  initial begin\n(?:    \S+ ?\[\d+\] = \d+'[hd]0+;\n)*  end\n", "", named, flags=re.MULTILINE)
+    cleared = re.sub(r"^  initial begin\n(?:    \S+ ?\[\d+\] = \d+'[hd]0+;\n)*  end\n", "", named, flags=re.MULTILINE)
+    return _merged_registers(cleared)
+
+
+_COMB = re.compile(r"^  always @\* begin\n(?:    if \(\S+ \) begin end\n)?(    (_s_\w+) +=(?:.*\n)*?)  end\n",
+                   re.MULTILINE)
+_CLOCKED = re.compile(r"^  always @\(posedge clk\)\n    (\S+) ?<= (_s_\w+) ;\n", re.MULTILINE)
+
+
+def _merged_registers(verilog: str) -> str:
+    """Let each register be assigned where its next state is decided.
+
+    Yosys writes a register as a combinational block, which starts from the old value, and a copy. As one clocked
+    block, Verilator computes what is assigned and nothing else, and no next state depends on an input.
+    """
+    return "".join(_merge(module) for module in re.split(r"(?<=^endmodule\n)", verilog, flags=re.MULTILINE))
+
+
+def _merge(module: str) -> str:
+    registers = {found[2]: found[1] for found in _CLOCKED.finditer(module)}
+    uses = Counter(re.findall(r"(?<![\w\\$])_s_\w+", module))
+    merged = set()
+
+    def clocked(found: re.Match[str]) -> str:
+        body, name = found[1], found[2]
+        own = len(re.findall(rf"(?<![\w\\$]){name}\b", body))
+        # Its declaration and the copy are the only other places, and the block has no other result.
+        if name not in registers or uses[name] != own + 2:
+            return found[0]
+        register = registers[name]
+        assigned, count = re.subn(rf"^( *){name} +((?:\[[^\]]*\] )?)= ", rf"\1{_escaped(register)} \2<= ", body,
+                                  flags=re.MULTILINE)
+        if count != own or re.search(r"^ *\\?[\w$.]+ +(?:\[[^\]]*\] )?= ", assigned, re.MULTILINE):
+            return found[0]
+        merged.add(name)
+        keeps = re.compile(rf"    {re.escape(register)} <= {re.escape(register)} ?;\n")
+        return f"  always @(posedge clk) begin\n{keeps.sub('', assigned, count=1)}  end\n"
+
+    text = _COMB.sub(clocked, module)
+    return _CLOCKED.sub(lambda found: "" if found[2] in merged else found[0], text)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", r"\\")
+
+
+def _registered_reset(verilog: str, top: str = TOP) -> str:
+    """Let the reset of the design come from a register with a clock of its own, ``rst_set``.
+
+    Amaranth's next states depend on the reset; were it an input, Verilator would compute them all again for every
+    change of any input.
+    """
+    found = re.search(rf"^module {re.escape(top)}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise BuildError(f"no module {top!r} in the Verilog")
+    body = re.sub(r"(module [^;]*?)\brst\b", r"\1rst_in, rst_set", found[0], count=1)
+    body = body.replace("  input rst;\n  wire rst;\n",
+                        "  input rst_in, rst_set;\n  reg rst;\n  always @(posedge rst_set) rst <= rst_in;\n")
+    return verilog[:found.start()] + body + verilog[found.end():]
 
 
 def _ports_header(verilog: str) -> str:
@@ -109,33 +170,35 @@ class Builder:
 
         return self.cache.get(f"{key}.v", make).read_text(encoding="utf-8")
 
-    def library_name(self, verilog: str, waves: bool = False) -> str:
+    def library_name(self, verilog: str, waves: bool = False, harness: str = HARNESS) -> str:
         """The cache's name of the library of ``verilog``."""
-        return digest(for_simulation(verilog), _ports_header(verilog), (_HERE / "harness.cpp").read_bytes(),
-                      self.verilator.identity, self.compiler.identity, *_VERILATOR_FLAGS, *_DEFINES, *_CXX_FLAGS, _FAST,
-                      str(waves)) + ".so"
+        return digest(_registered_reset(for_simulation(verilog)), _ports_header(verilog),
+                      (_HERE / harness).read_bytes(), self.verilator.identity, self.compiler.identity,
+                      *_VERILATOR_FLAGS, *_DEFINES, *_CXX_FLAGS, _FAST, str(waves)) + ".so"
 
-    def library(self, verilog: str, waves: bool = False) -> Path:
+    def library(self, verilog: str, waves: bool = False, harness: str = HARNESS) -> Path:
         """The shared library of a device's Verilog, built where the cache has none.
 
-        waves: one that can record. It is slower, and takes longer to compile.
+        waves: one that can record. It is slower, and takes longer to compile. harness: the file of this folder that
+        drives the design.
         """
-        return self.cache.get(self.library_name(verilog, waves), lambda scratch: self._build(verilog, waves, scratch))
+        return self.cache.get(self.library_name(verilog, waves, harness),
+                              lambda scratch: self._build(verilog, waves, harness, scratch))
 
     # -- the build ------------------------------------------------------------------------------------
 
-    def _build(self, verilog: str, waves: bool, scratch: Path) -> Path:
+    def _build(self, verilog: str, waves: bool, harness: str, scratch: Path) -> Path:
         self._zig.start()
         self.progress(f"verilating (Verilog to C++{', a second time for waves' if waves else ''})")
         generated = scratch / "obj"
         source = scratch / "device.v"
-        source.write_text(for_simulation(verilog), encoding="utf-8")
+        source.write_text(_registered_reset(for_simulation(verilog)), encoding="utf-8")
         run([str(self.verilator.binary), "--cc", "--prefix", "Vringloom", "--top-module", TOP, "--Mdir", str(generated),
              *_VERILATOR_FLAGS, *(["--trace-vcd"] if waves else []), str(source)], what="verilator",
             environment={"VERILATOR_ROOT": str(self.verilator.root)})
         (generated / "ports.h").write_text(f"#define RL_WAVES {int(waves)}\n" + _ports_header(verilog))
         (generated / "state.h").write_text(_state_header((generated / "Vringloom___024root.h").read_text()))
-        objects = self._compile(generated)
+        objects = self._compile(generated, _HERE / harness)
         self._zig.wait(self.progress)
         self.progress("linking")
         library = scratch / "device.so"
@@ -143,7 +206,7 @@ class Builder:
             what="the linker", environment=self.compiler.environment)
         return library
 
-    def _compile(self, generated: Path) -> list[Path]:
+    def _compile(self, generated: Path, harness: Path) -> list[Path]:
         """Objects of the design, the harness and Verilator's runtime; the last are the same for every design."""
         makefile = (generated / "Vringloom_classes.mk").read_text()
         names = re.search(r"VM_GLOBAL_FAST \+= \\\n((?:\s+\S+ \\\n)*)", makefile)
@@ -158,7 +221,7 @@ class Builder:
 
         with ThreadPoolExecutor(_cores()) as pool:
             futures = [pool.submit(self._object, unit, unit.with_suffix(".o"), level, generated)
-                       for unit, level in _units(generated)]
+                       for unit, level in _units(generated, harness)]
             futures += [pool.submit(runtime, name) for name in re.findall(r"\w+", names[1])]
             self.progress(f"compiling: 0 of {len(futures)} files")
             for count, _ in enumerate(as_completed(futures), 1):
@@ -180,7 +243,7 @@ def _state_header(root: str) -> str:
     return "#define RL_MEMBERS(X) " + " ".join(f"X({name})" for name in members) + "\n"
 
 
-def _units(folder: Path) -> list[tuple[Path, str]]:
+def _units(folder: Path, harness: Path) -> list[tuple[Path, str]]:
     """Translation units and their optimization, those that take longest first.
 
     Every unit reads all of Verilator's headers, so the many files it writes are put together into a few units.
@@ -197,7 +260,7 @@ def _units(folder: Path) -> list[tuple[Path, str]]:
         for path in members:
             min(shares, key=lambda share: sum(p.stat().st_size for p in share)).append(path)
         units += [(f"{kind}{i}", level, share) for i, share in enumerate(shares)]
-    units.append(("harness", _FAST, [_HERE / "harness.cpp"]))
+    units.append(("harness", _FAST, [harness]))
     jobs = []
     for name, level, share in units:
         unit = folder / f"unit_{name}.cc"

@@ -49,7 +49,16 @@ struct Device {
         context.traceEverOn(RL_WAVES);
         top = std::make_unique<Vringloom>(&context, "");
         top->clk = 0;
-        top->rst = 1;
+        reset(true);
+    }
+
+    // Takes effect at once: the register of the reset has a clock of its own.
+    void reset(bool on) {
+        top->rst_in = on;
+        top->rst_set = 0;
+        top->eval();
+        top->rst_set = 1;
+        top->eval();
     }
 
     void settle() {
@@ -243,11 +252,10 @@ void rl_destroy(Device* device) {
 uint64_t rl_cycle(const Device* device) { return device->cycle; }
 
 void rl_reset(Device* device, uint32_t cycles) {
-    device->top->rst = 1;
-    device->dirty = true;
+    device->settle();
+    device->reset(true);
     while (cycles--) device->edge();
-    device->top->rst = 0;
-    device->dirty = true;
+    device->reset(false);
 }
 
 // Until the interrupt is high, or for `limit` cycles. 1: the interrupt is high.

@@ -1,0 +1,1 @@
+"""The DRAM controller: one per pseudo-channel."""

@@ -1,0 +1,1 @@
+"""Checkers that know the rules of a bus and nothing of the block that drives it."""
