@@ -247,13 +247,13 @@ class IdealConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RingConfig:
-    """The interconnect between tiles (reserved until it is built)."""
+    """The interconnect between tiles. ``link_stages``: registers of a link beyond the stops' own."""
 
     data_bits: int = 256
     link_stages: int = 1
 
     def __post_init__(self) -> None:
-        _rule(self.data_bits in (128, 256, 512), "ring.data_bits", self.data_bits, "must be 128, 256 or 512")
+        _rule(self.data_bits in (256, 512), "ring.data_bits", self.data_bits, "must be 256 or 512")
         _rule(0 <= self.link_stages <= 8, "ring.link_stages", self.link_stages, "must lie in 0..8")
 
 

@@ -15,6 +15,9 @@ scratchpad ``array.columns`` bytes (one row k of B, ``columns`` consecutive n), 
 The upper half of the accumulators is a bank of its own: a STORE waits for a bank only while a MATMUL adds to that
 one. A command may use both; the compiler keeps each n step inside one, so that the two overlap.
 
+A remote signal reaches the job that the other tile runs, and is dropped where that has another context or epoch: the
+streams of a group of tiles begin with a BARRIER, and end with one where a tile still expects signals.
+
 Faults: a command is judged by its own record, and nothing outside the tile or the queue's windows is touched. Every
 field counts at its full width. Reserved bits must be zero in a descriptor and in a command's header. Of a command
 that is wrong in several places the engine names the one it comes to first; what it did before that place stays done.
@@ -34,9 +37,9 @@ from amaranth.lib import data
 from .shaped import ShapedIntEnum
 
 __all__ = [
-    "VERSION", "RECORD_BYTES", "SEMAPHORES", "SEMAPHORE_BITS", "Opcode", "Target", "Rounding", "Code", "Status",
-    "Field", "Record", "HEADER", "DESCRIPTOR", "LOAD", "MATMUL", "STORE", "COMPLETION", "COLUMN", "RECORDS",
-    "record_of",
+    "VERSION", "RECORD_BYTES", "SEMAPHORES", "SEMAPHORE_BITS", "Opcode", "Target", "Rounding", "Collective", "Status",
+    "Code", "Field", "Record", "HEADER", "DESCRIPTOR", "LOAD", "MATMUL", "STORE", "RING", "COMPLETION", "COLUMN",
+    "RECORDS", "record_of",
 ]
 
 VERSION = 1
@@ -52,7 +55,7 @@ class Opcode(ShapedIntEnum, shape=8):
     LOAD = 2
     MATMUL = 3
     STORE = 4
-    RING = 5  # reserved for the collective engine
+    RING = 5
 
 
 class Target(ShapedIntEnum, shape=3):
@@ -74,6 +77,16 @@ class Rounding(ShapedIntEnum, shape=4):
     EXACT_RNE_ZP = 3
     HALF_UP = 4
     HALF_AWAY = 5
+
+
+class Collective(ShapedIntEnum, shape=4):
+    """What a RING command does with the tiles of its group."""
+
+    ALL_REDUCE = 1      # every tile gets the sum of all vectors
+    REDUCE_SCATTER = 2  # tile i of the group gets piece i of the sum
+    ALL_GATHER = 3      # every tile gets all pieces, piece i from tile i
+    BROADCAST = 4       # every tile gets the root's vector
+    BARRIER = 5         # no tile ends before every tile has begun; no memory is touched
 
 
 class Status(enum.IntEnum):
@@ -174,7 +187,7 @@ def _wait(index: int, byte: int) -> list[Field]:
 def _signal(index: int, byte: int) -> list[Field]:
     return [
         Field(f"signal{index}_semaphore", 8 * byte, 5, "semaphore to add one to when the command has ended"),
-        Field(f"signal{index}_remote", 8 * byte + 6, 1, "1: a semaphore of tile signal_tile (reserved for the ring)"),
+        Field(f"signal{index}_remote", 8 * byte + 6, 1, "1: a semaphore of tile signal_tile"),
         Field(f"signal{index}_enable", 8 * byte + 7, 1, "1: signal"),
         Field(f"signal{index}_tile", 8 * byte + 8, 8, "tile of a remote signal"),
     ]
@@ -276,15 +289,33 @@ STORE = Record("STORE", [
     _at(42, "parameter", 16, "column record of column 0; a block of columns takes TileConfig.column_records"),
 ])
 
+RING = Record("RING", [
+    *_HEADER,
+    _at(12, "operation", 4, "Collective"),
+    _at(12 + 4 / 8, "saturate", 1, "1: elements are int8, and each addition saturates; 0: int32, sums wrap"),
+    _at(13, "first", 8, "first tile of the group; the others follow it"),
+    _at(14, "size", 8, "tiles of the group; they end at the last tile at most"),
+    _at(15, "root", 8, "tile whose vector BROADCAST sends"),
+    _at(16, "source", 64, "byte address of what this tile gives, aligned to 64 bytes, in its own memory"),
+    _at(24, "destination", 64, "byte address of what this tile gets, aligned to 64 bytes, in its own memory; "
+                               "may be the source"),
+    _at(32, "bytes", 32, "bytes of the vector; of one piece for REDUCE_SCATTER and ALL_GATHER"),
+    _at(36, "pitch", 32, "bytes from one piece to the next, a multiple of 64, for REDUCE_SCATTER (in the source) and "
+                         "ALL_GATHER (in the destination)"),
+    _at(40, "number", 16, "number of the collective, the same in all tiles of the group and greater than that of any "
+                          "before it, modulo 65536; flits of earlier ones are dropped"),
+])
+
 COLUMN = Record("COLUMN", [
     _at(0, "scale", 32, "multiplier M as the bits of a float32"),
     _at(4, "bias", 32, "int32 added to the accumulator (wraps)", True),
     _at(8, "zero_point", 16, "output zero point, added before the clamp", True),
 ], bytes=16)
 
-RECORDS = (HEADER, DESCRIPTOR, COMPLETION, LOAD, MATMUL, STORE, COLUMN)
+RECORDS = (HEADER, DESCRIPTOR, COMPLETION, LOAD, MATMUL, STORE, RING, COLUMN)
 
-_BY_OPCODE = {Opcode.JOB: DESCRIPTOR, Opcode.LOAD: LOAD, Opcode.MATMUL: MATMUL, Opcode.STORE: STORE}
+_BY_OPCODE = {Opcode.JOB: DESCRIPTOR, Opcode.LOAD: LOAD, Opcode.MATMUL: MATMUL, Opcode.STORE: STORE,
+              Opcode.RING: RING}
 
 
 def record_of(opcode: int) -> Record:

@@ -25,7 +25,8 @@ class Client(ShapedIntEnum, shape=CLIENT_BITS):
     LOAD = 1
     STORE = 2
     HOST = 3      # the AXI4 window
-    RING = 4      # remote requests and collectives (reserved)
+    RING = 4      # requests of other stops
+    COLLECTIVE = 5
 
 
 def request_layout(address_bits: int, tag_bits: int) -> data.StructLayout:

@@ -2,18 +2,18 @@
 
 import pytest
 
-from ringloom.hw.config import load
 from ringloom.hw.export import TOP, export_verilog, to_verilog
 from ringloom.hw.memory.load import LoadEngine
 from ringloom.hw.tensor.array import SystolicArray
 from ringloom.hw.tensor.requantizer import Requantizer
 from ringloom.sim import open_simulator
+from tests.support.bare import bare
 from tests.support.cocotb_runner import SIMULATORS, run_bench
 from tests.support.job_stream import run_works, works
 from tests.support.simulators import quiet
 
 pytestmark = pytest.mark.xdist_group("cocotb")
-TINY = load("tiny")
+TINY = bare("tiny")
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -26,7 +26,7 @@ def test_requantizer(simulator, tmp_path, monkeypatch):
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_array(simulator, tmp_path, monkeypatch):
     overrides = {"tile.array.rows": 5, "tile.array.columns": 3}
-    array = load("tiny", overrides).tile.array
+    array = bare("tiny", overrides).tile.array
     notes = run_bench(monkeypatch, tmp_path, simulator, "tests.cocotb.array_bench",
                       to_verilog(SystolicArray(config=array), "array"), "array", config="tiny", overrides=overrides,
                       tiles=40, seed=2)
@@ -35,7 +35,7 @@ def test_array(simulator, tmp_path, monkeypatch):
 
 def test_load(tmp_path, monkeypatch):
     overrides = {"ideal.bytes_per_cycle": 64}  # two memory ports
-    verilog = to_verilog(LoadEngine(config=load("tiny", overrides)), "load")
+    verilog = to_verilog(LoadEngine(config=bare("tiny", overrides)), "load")
     notes = [run_bench(monkeypatch, tmp_path, simulator, "tests.cocotb.load_bench", verilog, "load", config="tiny",
                        overrides=overrides, commands=24, seed=3) for simulator in SIMULATORS]
     assert notes[0] == notes[1] and notes[0]["blocks"] > 100

@@ -8,6 +8,7 @@ from ringloom.firmware import build
 from ringloom.hw import isa, regmap
 from ringloom.hw.config import load, presets
 from ringloom.sim.verilated.cache import Cache
+from tests.support.bare import bare
 from tests.support.traced import TracedSimulator
 
 CPI = 2.5
@@ -26,12 +27,12 @@ def test_the_image_fits_with_a_margin(preset):
 
 def test_an_image_that_does_not_fit_is_refused_by_name():
     with pytest.raises(build.FirmwareError, match="control.code_bytes = 1024: raise it"):
-        build.image(load("tiny", FIRMWARE | {"control.code_bytes": 1024}))
+        build.image(bare("tiny", FIRMWARE | {"control.code_bytes": 1024}))
 
 
 def test_the_image_is_built_once_and_again_when_a_source_changes(monkeypatch, tmp_path):
     monkeypatch.setenv("RINGLOOM_CACHE", str(tmp_path / "cache"))
-    config, built = load("tiny", FIRMWARE), []
+    config, built = bare("tiny", FIRMWARE), []
     get = Cache.get
 
     def counted(self, name, make):
@@ -51,7 +52,7 @@ def test_the_image_is_built_once_and_again_when_a_source_changes(monkeypatch, tm
 
 
 def test_the_header_has_every_register_record_and_code():
-    config = load("tiny", FIRMWARE)
+    config = bare("tiny", FIRMWARE)
     text = build.header(config)
     values = dict(line.split()[1:3] for line in text.splitlines() if line.startswith("#define RL_"))
     for queue in range(config.control.queues):
@@ -65,7 +66,7 @@ def test_the_header_has_every_register_record_and_code():
 
 
 def test_cycles_per_instruction_on_the_firmwares_own_trace():
-    config = load("tiny", FIRMWARE)
+    config = bare("tiny", FIRMWARE)
     simulator = TracedSimulator(config)
     with rl.Device(config, simulator) as device:
         rng = np.random.default_rng(1)

@@ -11,16 +11,16 @@ import pytest
 
 from ringloom.firmware import build
 from ringloom.hw import regmap
-from ringloom.hw.config import load
 from ringloom.hw.control.core.bus import REGION_SHIFT
 from ringloom.hw.control.core.management import REGIONS
 from ringloom.hw.control.core.queues import PORT
 from ringloom.hw.isa import Code, Status
 from ringloom.sim.verilated.cache import cache_folder
 from ringloom.sim.verilated.toolchain import find_compiler
+from tests.support.bare import bare
 
 TILES, QUEUES = 4, 6
-CONFIG = load("tiny", {"control.kind": "firmware", "control.queues": QUEUES})
+CONFIG = bare("tiny", {"control.kind": "firmware", "control.queues": QUEUES})
 GET = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)
 PUT = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32)
 GLUE = """

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import ringloom as rl
 from ringloom.errors import ConfigError
-from ringloom.hw.config import load
 from ringloom.hw.isa import LOAD, RECORD_BYTES, Code, Opcode
 from ringloom.sim.functional import FunctionalSimulator
+from tests.support.bare import bare
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ class Broken(FunctionalSimulator):
 
 @pytest.fixture
 def broken():
-    config = load("tiny")
+    config = bare("tiny")
     with rl.Device(config, Broken(config)) as dev:
         yield dev
 

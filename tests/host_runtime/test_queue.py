@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import ringloom as rl
-from ringloom.hw.config import load
 from ringloom.hw.isa import COMPLETION, LOAD, RECORD_BYTES, Code
 from ringloom.hw.regmap import control_register
 from ringloom.sim import SimulationTimeout
 from ringloom.sim.functional import FunctionalSimulator
+from tests.support.bare import bare
 
 A, B = np.ones((3, 4), np.int8), np.ones((4, 5), np.int8)
 Q = {"a_scale": 1.0, "a_zero_point": 0, "b_scale": 1.0, "b_zero_point": 0, "y_scale": 1.0, "y_zero_point": np.int8(0)}
@@ -58,7 +58,7 @@ class Faulty(FunctionalSimulator):
 
 @pytest.fixture
 def device():
-    config = load("tiny", {"memory.bytes": 65536})
+    config = bare("tiny", {"memory.bytes": 65536})
     with rl.Device(config, Faulty(config)) as dev:
         dev.simulator.faults = []
         yield dev

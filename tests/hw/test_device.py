@@ -7,10 +7,11 @@ from ringloom.hw import config as configs
 from ringloom.hw import isa
 from ringloom.hw.counters import CAUSES
 from ringloom.hw.regmap import control_register, tile_register
+from tests.support.bare import bare
 from tests.support.control import command, job
 from tests.support.device import COMPLETION, JOB, A, B, C, DeviceBench, gemm
 
-TINY = configs.load("tiny")
+TINY = bare("tiny")
 DONE, FAULT, ABORTED = isa.Status.DONE, isa.Status.FAULT, isa.Status.ABORTED
 
 
@@ -168,7 +169,7 @@ def test_window_keeps_a_job_inside():
 def test_completion_comes_after_the_bytes():
     """With write answers up to 200 cycles late, C is whole in storage when the completion record appears in it."""
     a, b = operands(11, 6, 4, 4)
-    bench = DeviceBench(configs.load("tiny", {"ideal.write_delay": 200}))
+    bench = DeviceBench(bare("tiny", {"ideal.write_delay": 200}))
     seen = []
 
     async def watch(ctx):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from vcdvcd import VCDVCD
 
-from ringloom.hw.config import load
 from ringloom.hw.regmap import MAGIC, control_register
 from ringloom.sim import BusError, open_simulator
+from tests.support.bare import bare
 from tests.support.job_stream import run_works
 from tests.support.simulators import quiet
 
@@ -15,7 +15,7 @@ HARD = {"ideal.jitter": 20, "ideal.reorder": True, "ideal.write_delay": 30}
 
 
 def _run(engine, overrides, seed, jobs, between=None):
-    simulator = open_simulator(load("tiny", overrides), engine, quiet)
+    simulator = open_simulator(bare("tiny", overrides), engine, quiet)
     try:
         trace = run_works(simulator, seed, jobs, *([] if between is None else [lambda i: between(simulator, i)]))
         return trace, simulator.memory().tobytes(), simulator.cycle
@@ -55,7 +55,7 @@ def test_waves_in_the_middle_of_jobs_change_nothing(tmp_path):
 def test_bus_is_exact_on_both():
     answers = []
     for engine in ("verilated", "python"):
-        simulator = open_simulator(load("tiny"), engine, quiet)
+        simulator = open_simulator(bare("tiny"), engine, quiet)
         trace = [simulator.read(control_register("id")), simulator.cycle]
         rng = np.random.default_rng(5)
         for address, size in ((4064, 65), (4095, 2), (1, 1), (300, 700), (8191, 0)):
@@ -81,7 +81,7 @@ class _Interrupted(Exception):
 
 @pytest.mark.parametrize("engine", ["verilated", "python"])
 def test_reset_in_the_middle_of_a_job_leaves_a_working_device(engine):
-    simulator = open_simulator(load("tiny"), engine, quiet)
+    simulator = open_simulator(bare("tiny"), engine, quiet)
 
     def between(index):
         if index == 1:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ringloom as rl
-from ringloom.hw.config import load
 from ringloom.hw.isa import Code, Status
 from ringloom.sim import open_simulator
 from ringloom.sim.functional import FunctionalSimulator
+from tests.support.bare import bare
 from tests.support.simulators import quiet
 from tests.support.streams import random_stream, run_stream
 
@@ -22,7 +22,7 @@ STREAMS = 400
 
 def compare(seeds):
     """Run the streams of ``seeds`` on both; how often each code was seen."""
-    config = load("tiny")
+    config = bare("tiny")
     functional, device = FunctionalSimulator(config), open_simulator(config, "verilated", quiet)
     seen = collections.Counter()
     for seed in seeds:

@@ -6,6 +6,7 @@ from ringloom.sim import open_simulator
 from ringloom.sim.progress import reporting
 from ringloom.sim.verilated import toolchain
 from ringloom.sim.verilated.toolchain import BuildError, find_compiler, find_verilator, run
+from tests.support.bare import bare
 
 
 def _script(folder, name, text):
@@ -69,9 +70,8 @@ def test_a_failing_tool_shows_what_it_said():
 
 
 def test_unknown_engine():
-    from ringloom.hw.config import load
     with pytest.raises(ValueError, match="sim = 'fpga': no such simulator; the choices are verilated, python"):
-        open_simulator(load("tiny"), "fpga")
+        open_simulator(bare("tiny"), "fpga")
 
 
 def test_wheel_without_its_run_bit_is_copied(monkeypatch, tmp_path):

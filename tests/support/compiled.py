@@ -6,10 +6,11 @@ import numpy as np
 
 from ringloom.compiler import Batch, Buffer, Gemm, Layout, compile_gemm
 from ringloom.compiler.checker import Region, check_stream
-from ringloom.hw.config import DeviceConfig, load
+from ringloom.hw.config import DeviceConfig
 from ringloom.hw.isa import COMPLETION, DESCRIPTOR, RECORD_BYTES, VERSION, Opcode, Status
 from ringloom.hw.regmap import control_register, tile_register
 from ringloom.sim.functional import FunctionalSimulator
+from tests.support.bare import bare
 
 GUARD = 0xA5
 GUARD_BYTES = 64
@@ -23,7 +24,7 @@ def small_config(rows: int, columns: int, **overrides) -> DeviceConfig:
     for key, value in overrides.items():
         group, _, name = key.partition("_")
         tree[f"tile.{group}.{name}"] = value
-    return load("tiny", tree)
+    return bare("tiny", tree)
 
 
 @dataclass

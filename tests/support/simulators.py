@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ringloom.hw.config import DeviceConfig, load
+from ringloom.hw.config import DeviceConfig
 from ringloom.hw.export import TOP, to_verilog
 from ringloom.hw.regmap import control_register, tile_register
 from ringloom.sim.amaranth_sim import PythonSimulator
 from ringloom.sim.simulator import Simulator
 from ringloom.sim.verilated import VerilatedSimulator
+from tests.support.bare import bare
 from tests.support.toy_device import ToyDevice
 
 
@@ -21,7 +22,7 @@ def quiet(text: str) -> None:
 
 def toy_config() -> DeviceConfig:
     """Two storage ports, so that their glue is more than one line."""
-    return load("tiny", {"ideal.bytes_per_cycle": 64})
+    return bare("tiny", {"ideal.bytes_per_cycle": 64})
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ringloom.compiler import compile_gemm, make_plan
 from ringloom.errors import UnsupportedError
 from ringloom.hw.config import load
+from tests.support.bare import bare
 from tests.support.compiled import ARRAYS, int32_problem, run_functional, small_config
 
 
@@ -58,7 +59,7 @@ def test_any_product(data):
 
 @pytest.mark.parametrize("m,k,n", [(3, 8192, 20), (70, 8192, 9), (1, 5000, 1)])
 def test_long_k(m, k, n):
-    check(int32_problem(np.random.default_rng(k), m, k, n, a_signed=False), load("tiny"))
+    check(int32_problem(np.random.default_rng(k), m, k, n, a_signed=False), bare("tiny"))
 
 
 @pytest.mark.parametrize("name", ["inference", "edge", "training", "tiny"])
@@ -68,14 +69,14 @@ def test_presets(name):
 
 def test_same_bytes_twice():
     problem = int32_problem(np.random.default_rng(2), 50, 60, 70)
-    config = load("tiny")
+    config = bare("tiny")
     first, second = (compile_gemm(problem.gemm, config) for _ in range(2))
     assert first.bind({}) == second.bind({})
 
 
 def test_sums_of_a_full_bank():
     """The plan keeps what it promises: chunks and sums fit their memories, twice where there is room."""
-    config = load("inference")
+    config = bare("inference")
     plan = make_plan(int32_problem(np.random.default_rng(3), 512, 512, 512).gemm, config)
     tile = config.tile
     assert plan.rows * plan.n_steps <= tile.accumulator_words // 2
@@ -85,6 +86,6 @@ def test_sums_of_a_full_bank():
 
 
 def test_scratchpad_too_small_for_a_weight_tile():
-    config = load("tiny", {"tile.array.rows": 64, "tile.array.columns": 64, "tile.scratchpad.weight_bytes": 2048})
+    config = bare("tiny", {"tile.array.rows": 64, "tile.array.columns": 64, "tile.scratchpad.weight_bytes": 2048})
     with pytest.raises(UnsupportedError, match="weight_bytes"):
         make_plan(int32_problem(np.random.default_rng(4), 2, 3, 4).gemm, config)

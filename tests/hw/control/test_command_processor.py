@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from ringloom.hw import config as configs
 from ringloom.hw import isa
 from ringloom.hw.control.dispatch import QUEUE_DEPTH
+from tests.support.bare import bare
 from tests.support.control import COMPLETION, JOB, ControlBench, PortMemory, ScriptedEngine, command, job
 
-CONFIG = configs.load("tiny", {"memory.bytes": 65536})
+CONFIG = bare("tiny", {"memory.bytes": 65536})
 DONE, FAULT, ABORTED = isa.Status.DONE, isa.Status.FAULT, isa.Status.ABORTED
 
 
@@ -331,7 +331,7 @@ def test_fetched_beats_are_progress():
             late = [item for item in queue if cycle >= item["due"] + (900 if item["address"] == JOB + 32 else 0)]
             return super()._choose(late, cycle, chance)
 
-    config = configs.load("tiny", {"memory.bytes": 65536, "control.watchdog_cycles": 1000})
+    config = bare("tiny", {"memory.bytes": 65536, "control.watchdog_cycles": 1000})
     bench = ControlBench(config, memory=Slow(bytearray(1 << 16), latency=800))
 
     async def body(ctx):

@@ -5,16 +5,16 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw import config as configs
 from ringloom.hw.control.performance import PerformanceCounters
 from ringloom.hw.counters import CAUSES, COUNTERS
+from tests.support.bare import bare
 
 
 @pytest.mark.parametrize("seed", [5])
 def test_counts(seed):
     print("seed", seed)
     chance = random.Random(seed)
-    dut = PerformanceCounters(config=configs.load("inference"))
+    dut = PerformanceCounters(config=bare("inference"))
     sums = dict.fromkeys((c.name for c in COUNTERS), 0)
 
     def bit(p=0.4):

@@ -8,14 +8,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 from amaranth.sim import Simulator
 
-from ringloom.hw import config as configs
 from ringloom.hw import regmap
 from ringloom.hw.control.axi_lite import AxiLite, AxiLiteSlave
 from ringloom.hw.control.registers import ControlRegisters, TileRegisters
 from ringloom.hw.counters import COUNTERS
 from ringloom.hw.regmap import Access, control_register, tile_register
+from tests.support.bare import bare
 
-CONFIG = configs.load("tiny")
+CONFIG = bare("tiny")
 OKAY, SLVERR, DECERR = 0, 2, 3
 
 

@@ -6,8 +6,8 @@ import pytest
 from amaranth.hdl import ClockDomain, Module
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.memory.arbiter import MemoryArbiter, PortRouter
+from tests.support.bare import bare
 from tests.support.memory import ScriptedMemory, bench, port_index
 
 LIMIT = 5000
@@ -15,7 +15,7 @@ CLIENTS = ("control", "load", "store", "host")
 
 
 def arbiter_config(ports=2):
-    return load("inference", {"memory.bytes": 65536, "ideal.bytes_per_cycle": 32 * ports})
+    return bare("inference", {"memory.bytes": 65536, "ideal.bytes_per_cycle": 32 * ports})
 
 
 async def client(ctx, port, script, log, rng, *, idle=0.0, ready=1.0):

@@ -5,12 +5,12 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw import config as configs
 from ringloom.hw.memory.axi import AxiWindow
+from tests.support.bare import bare
 from tests.support.control import PortMemory
 
 SIZE = 65536
-CONFIG = configs.load("tiny", {"memory.bytes": SIZE})
+CONFIG = bare("tiny", {"memory.bytes": SIZE})
 OKAY, SLVERR, DECERR = 0, 2, 3
 FIXED, INCR, WRAP = range(3)
 

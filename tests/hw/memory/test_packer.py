@@ -7,18 +7,18 @@ from amaranth.sim import Simulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringloom.hw.config import load
 from ringloom.hw.isa import LOAD, Target
 from ringloom.hw.memory.blocks import block_shapes
 from ringloom.hw.memory.packer import Packer
+from tests.support.bare import bare
 from tests.support.load import DEFAULTS, expected_blocks
 from tests.support.memory import bench
 
 CONTENTS = random.Random(5).randbytes(4096)
 CONFIGS = {
-    "4x4": load("tiny", {"memory.bytes": 65536}),
-    "3x5": load("inference", {"memory.bytes": 65536, "tile.array.rows": 3, "tile.array.columns": 5}),
-    "64x16": load("edge", {"memory.bytes": 65536, "tile.array.rows": 64, "tile.array.columns": 16}),
+    "4x4": bare("tiny", {"memory.bytes": 65536}),
+    "3x5": bare("inference", {"memory.bytes": 65536, "tile.array.rows": 3, "tile.array.columns": 5}),
+    "64x16": bare("edge", {"memory.bytes": 65536, "tile.array.rows": 64, "tile.array.columns": 16}),
 }
 
 

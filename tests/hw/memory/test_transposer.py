@@ -8,6 +8,7 @@ from amaranth.sim import Simulator
 
 from ringloom.hw.config import load
 from ringloom.hw.memory.transposer import Transposer
+from tests.support.bare import bare
 from tests.support.memory import bench
 
 
@@ -80,7 +81,7 @@ def test_blocks(preset, lanes, per_write):
 
 def test_full_rate():
     """16 rows of 64 bytes in 16 cycles, out again in 16: pieces follow one another without a bubble."""
-    config = load("inference", {"memory.bytes": 65536})
+    config = bare("inference", {"memory.bytes": 65536})
     entered, written = transpose(config, 16, 4, [(16, 64, 200 * number) for number in range(6)])
     assert entered == list(range(entered[0], entered[0] + 96))
     assert written == list(range(written[0], written[0] + 96))

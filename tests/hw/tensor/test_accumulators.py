@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.tensor.accumulators import Accumulators
 from ringloom.hw.tensor.array import sum_bits
+from tests.support.bare import bare
 from tests.support.tensor import wrap
 
 
@@ -15,7 +15,7 @@ def test_updates_reads_and_writes(rows, columns, spread):
     seed = 10 * rows + columns + spread
     print("seed", seed)
     rng = np.random.default_rng(seed)
-    config = load("tiny", {"tile.array.rows": rows, "tile.array.columns": columns, "tile.accumulator.bytes": 1024})
+    config = bare("tiny", {"tile.array.rows": rows, "tile.array.columns": columns, "tile.accumulator.bytes": 1024})
     words = config.tile.accumulator_words
     half, delay, cycles = words // 2, rows + 1, 600
     dut = Accumulators(config=config, delay=delay)

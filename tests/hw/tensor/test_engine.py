@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from ringloom.hw.config import load
 from ringloom.hw.isa import Code, Target
+from tests.support.bare import bare
 from tests.support.tensor import TensorBench
 
 SHAPES = [(1, 1), (2, 2), (2, 3), (3, 5), (4, 4), (4, 8), (8, 4)]
 
 
 def config(rows=4, columns=4, **overrides):
-    return load("tiny", {"tile.array.rows": rows, "tile.array.columns": columns,
+    return bare("tiny", {"tile.array.rows": rows, "tile.array.columns": columns,
                          **{key.replace("__", "."): value for key, value in overrides.items()}})
 
 
@@ -185,7 +185,7 @@ def test_parameters():
 
 def test_a_large_array_takes_a_ragged_product():
     """The array of ``inference`` through the pure-Python simulator: 17 x 35 x 18 with a table of zero points."""
-    bench = TensorBench(load("inference"), seed=6)
+    bench = TensorBench(bare("inference"), seed=6)
 
     async def program(ctx):
         a, b = operand(bench.rng, (17, 35), np.int8), operand(bench.rng, (35, 18), np.uint8)

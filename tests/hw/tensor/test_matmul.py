@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.isa import MATMUL, Code
 from ringloom.hw.tensor.matmul import MatmulEngine
+from tests.support.bare import bare
 
 FIELDS = {
     "a_signed": 1, "b_signed": 1, "activation_row_pitch": 1, "activation_k_pitch": 8, "weight_row_pitch": 1,
@@ -92,7 +92,7 @@ def test_order_and_planes(shape):
     seed = sum(shape)
     print("seed", seed)
     rng = np.random.default_rng(seed)
-    config = load("inference", {"tile.array.rows": shape[0], "tile.array.columns": shape[1],
+    config = bare("inference", {"tile.array.rows": shape[0], "tile.array.columns": shape[1],
                                 "tile.array.weight_rows_per_cycle": shape[2]})
     commands = []
     for _ in range(8):
@@ -128,7 +128,7 @@ def test_order_and_planes(shape):
 
 def test_latency_and_overlap():
     """16x16: from acceptance to the first row, no gap within a command or between two, and the end."""
-    config = load("inference")
+    config = bare("inference")
     bench = Bench(config, [(FIELDS, 0), (FIELDS, 0), ({**FIELDS, "rows": 20, "k_steps": 1, "n_steps": 1}, 0)])
     bench.run(300)
     rows = 2 * 64 + 20
@@ -142,7 +142,7 @@ def test_latency_and_overlap():
 @pytest.mark.parametrize(("rows", "per_cycle"), [(16, 4), (16, 1), (4, 4), (32, 4)])
 def test_weight_bound(rows, per_cycle):
     """With one row of A a weight tile starts every ``load_cycles`` cycles, across commands too."""
-    config = load("inference", {"tile.array.rows": rows, "tile.array.weight_rows_per_cycle": per_cycle})
+    config = bare("inference", {"tile.array.rows": rows, "tile.array.weight_rows_per_cycle": per_cycle})
     cycles = config.tile.array.load_cycles
     command = {**FIELDS, "rows": 1, "k_steps": 8, "n_steps": 3}
     bench = Bench(config, [(command, 0), (command, 0)])
@@ -159,7 +159,7 @@ def _last(base, *steps):
     return base + sum((count - 1) * pitch for count, pitch in steps)
 
 
-TILE = load("inference").tile
+TILE = bare("inference").tile
 BAD = [
     ({"rows": 0}, Code.BAD_FIELD, 0),
     ({"k_steps": 0}, Code.BAD_FIELD, 0),
@@ -198,7 +198,7 @@ GOOD = [
 @pytest.mark.parametrize(("change", "code", "address"), BAD, ids=[",".join(map(str, b[0].items())) for b in BAD])
 def test_faults(change, code, address):
     """A bad command ends nothing, changes nothing, and shows its fault when the good one before it is done."""
-    bench = Bench(load("inference"), [(FIELDS, 0), ({**FIELDS, **change}, 0), (FIELDS, 0)])
+    bench = Bench(bare("inference"), [(FIELDS, 0), ({**FIELDS, **change}, 0), (FIELDS, 0)])
     bench.run(200)
     assert len(bench.done) == 1 and len(bench.accepted) == 2
     assert len(bench.rows) == FIELDS["rows"] * FIELDS["k_steps"] * FIELDS["n_steps"]
@@ -211,7 +211,7 @@ def test_faults(change, code, address):
 ])
 def test_nothing_is_cut_before_it_is_checked(overrides):
     """Pitches and bases whose low bits alone would lie in the tile, each in a command of its own."""
-    config = load("inference", overrides)
+    config = bare("inference", overrides)
     fields = FIELDS | {"rows": 2, "k_steps": 2, "n_steps": 2} | {name: 1 for name in FIELDS if "pitch" in name}
     limits = {"activation": config.tile.activation_blocks, "weight": config.tile.weight_blocks,
               "accumulator": config.tile.accumulator_words}
@@ -232,19 +232,19 @@ def test_nothing_is_cut_before_it_is_checked(overrides):
 
 
 def test_fault_of_an_idle_engine():
-    bench = Bench(load("inference"), [({**FIELDS, "weight": 1 << 20}, 3)])
+    bench = Bench(bare("inference"), [({**FIELDS, "weight": 1 << 20}, 3)])
     bench.run(60)
     assert bench.fault and bench.fault[0] - bench.accepted[0] <= 5 and not bench.rows
 
 
 def test_addresses_at_the_ends_are_good():
-    bench = Bench(load("inference"), [({**FIELDS, **change}, 0) for change in GOOD])
+    bench = Bench(bare("inference"), [({**FIELDS, **change}, 0) for change in GOOD])
     bench.run(64 * len(GOOD) + 100)
     assert bench.fault is None and len(bench.done) == len(GOOD)
 
 
 def test_even_pitch_is_good_where_one_row_is_read():
-    config = load("inference", {"tile.array.weight_rows_per_cycle": 1})
+    config = bare("inference", {"tile.array.weight_rows_per_cycle": 1})
     bench = Bench(config, [({**FIELDS, "weight_row_pitch": 2}, 0)])
     bench.run(300)
     assert bench.fault is None and len(bench.done) == 1

@@ -7,10 +7,10 @@ import pytest
 from amaranth.sim import Simulator
 
 from ringloom.hw import isa, regmap
-from ringloom.hw.config import load
 from ringloom.hw.control.core.queues import DEPTH, PORT, QueueUnit
+from tests.support.bare import bare
 
-CONFIG = load("tiny", {"control.kind": "firmware", "control.queues": 3})
+CONFIG = bare("tiny", {"control.kind": "firmware", "control.queues": 3})
 RING = {0: 0x1000, 1: 0x2000, 2: 0x3000}
 SIZE = 4
 

@@ -6,11 +6,11 @@ from collections import deque
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.memory.hbm.address import address_map
 from ringloom.hw.memory.hbm.command import ColumnOp, RowOp
 from ringloom.hw.memory.hbm.memory import HbmMemory
 from ringloom.sim.checkers.dram import Command, DramChecker
+from tests.support.bare import bare
 from tests.support.memory import storage_process
 
 
@@ -122,7 +122,7 @@ class Traffic:
 
 
 def tiny(**memory):
-    return load("tiny", {"memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1,
+    return bare("tiny", {"memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1,
                          "memory.bytes": 65536, **{f"memory.{key}": value for key, value in memory.items()}})
 
 

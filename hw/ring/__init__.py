@@ -1,0 +1,1 @@
+"""The interconnect: tiles and the host on two counter-rotating rings."""
