@@ -247,14 +247,20 @@ class IdealConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RingConfig:
-    """The interconnect between tiles. ``link_stages``: registers of a link beyond the stops' own."""
+    """The interconnect between tiles. ``link_stages``: registers of a link beyond the stops' own.
+
+    buffer_flits: places of each network in each direction of a stop; 0: as many as a full stream of flits needs.
+    """
 
     data_bits: int = 256
     link_stages: int = 1
+    buffer_flits: int = 0
 
     def __post_init__(self) -> None:
         _rule(self.data_bits in (256, 512), "ring.data_bits", self.data_bits, "must be 256 or 512")
         _rule(0 <= self.link_stages <= 8, "ring.link_stages", self.link_stages, "must lie in 0..8")
+        _rule(self.buffer_flits == 0 or 2 <= self.buffer_flits <= 64, "ring.buffer_flits", self.buffer_flits,
+              "must be 0 (chosen by link_stages) or lie in 2..64: one place stays free")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +301,7 @@ class DeviceConfig:
     control: ControlConfig = field(default_factory=ControlConfig)
 
     def __post_init__(self) -> None:
-        _rule(self.tiles == 1, "tiles", self.tiles, "only 1 is built so far")
+        _rule(1 <= self.tiles <= 16, "tiles", self.tiles, "must lie in 1..16")
         _rule(math.isfinite(self.clock_hz) and self.clock_hz > 0, "clock_hz", self.clock_hz,
               "must be positive and finite")
         if self.memory.kind == "ideal":
