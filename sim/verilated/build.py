@@ -128,10 +128,8 @@ def _ports_header(verilog: str) -> str:
     ports = top_ports(verilog)
     matches = (re.fullmatch(r"storage(\d+)_(\d+)_enable", name) for name in ports)
     storage = sorted((int(found[1]), int(found[2])) for found in matches if found)
-    if not storage:
-        raise BuildError("the design has no storage ports")
     calls = " ".join(f"X({i}, {tile}, storage{tile}_{port}_)" for i, (tile, port) in enumerate(storage))
-    return f"#define RL_TILES {max(tile for tile, _ in storage) + 1}\n#define RL_STORAGE(X) {calls}\n"
+    return f"#define RL_TILES {max((tile + 1 for tile, _ in storage), default=0)}\n#define RL_STORAGE(X) {calls}\n"
 
 
 def _firmware(config: DeviceConfig) -> list[str]:
