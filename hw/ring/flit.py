@@ -65,9 +65,9 @@ def buffer_flits(config: DeviceConfig) -> int:
 def turn_flits(config: DeviceConfig) -> int:
     """Flits that a stop may inject into a network and direction from one turn to the next.
 
-    At least the cycles in which an unhindered turn goes around, so that it slows no stream down.
+    At least the cycles in which an unhindered turn goes around, so that it slows no stream down; and enough for bursts.
     """
-    return 1 << (stops(config) * (2 + config.ring.link_stages) - 1).bit_length()
+    return max(32, 1 << (stops(config) * (2 + config.ring.link_stages) - 1).bit_length())
 
 
 def request_body(config: DeviceConfig) -> data.StructLayout:

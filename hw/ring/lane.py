@@ -35,11 +35,13 @@ class Lane(wiring.Component):
         ``inject.ready`` looks at the valids of all networks, and at nothing else that comes in.
     link_in, link_out : RingLink
     events : Out(LANE_EVENTS)
+    credits, levels : Out, one a network
+        Places of the next stop that may be given away; flits in the buffers here.
     """
 
     def __init__(self, *, config: DeviceConfig) -> None:
         self._config = config
-        flits = stream.Signature(flit_layout(config))
+        flits, places = stream.Signature(flit_layout(config)), range(buffer_flits(config) + 1)
         super().__init__({
             "stop": In(STOP_BITS),
             "inject": In(flits).array(NETWORKS),
@@ -47,11 +49,12 @@ class Lane(wiring.Component):
             "link_in": In(RingLink(config)),
             "link_out": Out(RingLink(config)),
             "events": Out(LANE_EVENTS),
+            "credits": Out(places, init=places[-1]).array(NETWORKS),
+            "levels": Out(places).array(NETWORKS),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        depth = buffer_flits(self._config)
         offered, through, able, chosen, ejected = (Signal(NETWORKS, name=name) for name in (
             "offered", "through", "able", "chosen", "ejected"))
         waiting = Signal(NETWORKS)  # heads that want to go on
@@ -60,11 +63,12 @@ class Lane(wiring.Component):
         for n, (inject, eject) in enumerate(zip(self.inject, self.eject, strict=True)):
             m.submodules[f"buffer{n}"] = buffer = FlitBuffer(config=self._config)
             heads.append(buffer.o.payload)
-            credits = Signal(range(depth + 1), init=depth, name=f"credits{n}")
+            credits = self.credits[n]
             mine = Signal(name=f"mine{n}")
             m.d.comb += [
                 buffer.write.eq(self.link_in.valid & (self.link_in.network == n)),
                 buffer.flit.eq(self.link_in.flit),
+                self.levels[n].eq(buffer.level),
                 mine.eq(buffer.o.payload.destination == self.stop),
                 eject.valid.eq(buffer.o.valid & mine),
                 eject.payload.eq(buffer.o.payload),

@@ -15,8 +15,8 @@ class Turn(wiring.Component):
 
     Between two visits of the turn a stop injects at most Q = :func:`turn_flits` flits into the network. The turn goes
     on in the next cycle, unless the stop is starved: a flit waits here, others have been let through before it, and
-    it has injected less than half of its share. Then the turn stays, until half of the share is used or no flit
-    waits. Meanwhile every other stop runs out of its share, so the loop empties and the starved stop gets its half.
+    it has injected less than a quarter of its share. Then the turn stays until that quarter is used or no flit waits.
+    Meanwhile every other stop runs out of its share, so that the loop empties and the starved stop gets its quarter.
 
     Stop 0 has all turns in the first cycle after reset.
 
@@ -40,6 +40,8 @@ class Turn(wiring.Component):
         A flit of this stop does.
     may : Out, one bit a network
         Something is left of the share.
+    here : Out, one bit a network
+        The turn is here.
     """
 
     stop: In(STOP_BITS)
@@ -49,6 +51,7 @@ class Turn(wiring.Component):
     passed: In(NETWORKS)
     injected: In(NETWORKS)
     may: Out(NETWORKS)
+    here: Out(NETWORKS)
 
     def __init__(self, *, config: DeviceConfig) -> None:
         self._share = turn_flits(config)
@@ -59,18 +62,18 @@ class Turn(wiring.Component):
         share = self._share
         started = Signal()
         m.d.sync += started.eq(1)
-        here, starved, hungry, go = (Signal(NETWORKS, name=name) for name in ("here", "starved", "hungry", "go"))
-        m.d.comb += go.eq(here & ~(self.waits & starved & hungry))
+        starved, hungry, go = (Signal(NETWORKS, name=name) for name in ("starved", "hungry", "go"))
+        m.d.comb += go.eq(self.here & ~(self.waits & starved & hungry))
         m.d.sync += [
             self.leave.eq(go),
-            here.eq((here & ~go) | self.arrive),
+            self.here.eq((self.here & ~go) | self.arrive),
             starved.eq((starved & ~go) | (self.waits & self.passed)),
         ]
         with m.If(~started & (self.stop == 0)):
-            m.d.sync += here.eq(~0)
+            m.d.sync += self.here.eq(~0)
         for n in range(NETWORKS):
             used = Signal(range(share + 1), name=f"used{n}")
-            m.d.comb += [self.may[n].eq(used != share), hungry[n].eq(used < share // 2)]
+            m.d.comb += [self.may[n].eq(used != share), hungry[n].eq(used < share // 4)]
             with m.If(go[n]):
                 m.d.sync += used.eq(self.injected[n])
             with m.Elif(self.injected[n]):

