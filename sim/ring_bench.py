@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ringloom.hw import export
 from ringloom.hw.config import DeviceConfig
-from ringloom.hw.ring.flit import Network, stops
+from ringloom.hw.ring.flit import Network, buffer_flits, stops, turn_flits
 
 from .progress import Progress
 from .ring_top import RingTop
 from .verilated.build import Builder
 from .verilated.cache import digest
 
-__all__ = ["Pattern", "Traffic", "RingResult", "RingBench"]
+__all__ = ["Pattern", "Traffic", "RingResult", "RingBench", "longest_wait"]
 
 _OPTIONS = ("stops", "seed", "packets", "limit", "warm", "pattern", "hot", "hot_share", "load", "shortest_packet",
             "longest_packet", "networks", "stall", "patience", "gaps", "any_way", "echo")
@@ -94,6 +94,17 @@ class RingResult:
 _RESULTS = tuple(field.name for field in dataclasses.fields(RingResult))[:-1]
 
 
+def longest_wait(config: DeviceConfig, networks: int, patience: int = 0) -> int:
+    """Cycles after which a flit that is offered to the ring has gone in, at the latest; docs/ring.md derives it.
+
+    networks: how many are in use. patience: cycles that a sink refuses a flit at the most.
+    """
+    count = stops(config)
+    flits = count * (buffer_flits(config) + turn_flits(config))  # that may go before, in one stay of the turn
+    around = count * (4 + 2 * config.ring.link_stages)
+    return 2 * count * (flits * networks * (1 + patience) + around)
+
+
 class RingBench:
     """A ring of ``tiles`` + 1 stops under ``verilated``; built once for a configuration, then cached.
 
@@ -123,6 +134,8 @@ class RingBench:
 
     def run(self, traffic: Traffic) -> RingResult:
         """Run from reset until all packets have come out, nothing moves any more, or ``limit`` cycles have passed."""
+        if not 0 <= traffic.hot < self.stops:
+            raise ValueError(f"hot = {traffic.hot}: must be one of the {self.stops} stops, 0..{self.stops - 1}")
         values = dataclasses.asdict(traffic) | {
             "stops": self.stops, "load": round(traffic.load * 65536), "hot_share": round(256 * traffic.hot_share),
             "gaps": round(256 * traffic.gaps), "networks": sum(1 << network for network in traffic.networks)}

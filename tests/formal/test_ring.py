@@ -99,7 +99,8 @@ class Rotation(wiring.Component):
 
     def __init__(self, module):
         self.module = module
-        super().__init__({"offer": In(NETWORKS), "valid": In(1), "network": In(2), "to": In(2), "credits": In(NETWORKS)})
+        super().__init__({"offer": In(NETWORKS), "valid": In(1), "network": In(2), "to": In(2),
+                          "credits": In(NETWORKS)})
 
     def elaborate(self, platform):
         m = Module()
