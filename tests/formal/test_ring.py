@@ -84,7 +84,6 @@ class Loop(wiring.Component):
     def _moves(self, m, lanes, links):
         """A flit or credit on the wires, or a flit that goes in or out, is a move."""
         m.d.comb += [Assume(getattr(self, f"take{s}")[0]) for s in range(self.count)]
-            m.d.comb += Assert(~link.i.valid | (link.i.network == 0))
         busy = Cat(each.levels[0] != 0 for each in lanes).any()
         wires = [wire for link in links for part in self._wires(link, 0) for wire in part]
         moved = Cat(*wires, *(each.inject[0].valid & each.inject[0].ready for each in lanes),
