@@ -76,6 +76,8 @@ def run(*, cold: bool = True, sim: str = "verilated", overrides: dict[str, Any] 
     yield from queues(sim=sim, overrides=overrides, tell=tell)
     if sim == "verilated":
         yield from _dram(rng, overrides or {}, tell)
+        from .bench_ring import run as ring
+        yield from ring(tell=tell)
     if cold:
         for config, engine, seconds, bare in (("tiny", "python", 15.0, False), ("inference", "verilated", 120.0, False),
                                               ("inference", "verilated", 240.0, True)):

@@ -95,14 +95,17 @@ _RESULTS = tuple(field.name for field in dataclasses.fields(RingResult))[:-1]
 
 
 def longest_wait(config: DeviceConfig, networks: int, patience: int = 0) -> int:
-    """Cycles after which a flit that is offered to the ring has gone in, at the latest; docs/ring.md derives it.
+    """Cycles after which a flit that is offered to the ring has gone in at the latest; derived in docs/ring.md.
 
     networks: how many are in use. patience: cycles that a sink refuses a flit at the most.
     """
-    count = stops(config)
-    flits = count * (buffer_flits(config) + turn_flits(config))  # that may go before, in one stay of the turn
-    around = count * (4 + 2 * config.ring.link_stages)
-    return 2 * count * (flits * networks * (1 + patience) + around)
+    count, hop, places = stops(config), 2 + config.ring.link_stages, buffer_flits(config)
+    flits = count * (places + turn_flits(config))  # that may go before while the turn stays at one stop
+    if patience or places <= 2 * hop:
+        stay = flits * (count + 2) * (networks + patience + 2 * hop)
+    else:
+        stay = flits * networks
+    return 2 * count * (stay + hop)
 
 
 class RingBench:
