@@ -44,18 +44,13 @@ class Turn(wiring.Component):
         The turn is here.
     """
 
-    stop: In(STOP_BITS)
-    arrive: In(NETWORKS)
-    leave: Out(NETWORKS)
-    waits: In(NETWORKS)
-    passed: In(NETWORKS)
-    injected: In(NETWORKS)
-    may: Out(NETWORKS)
-    here: Out(NETWORKS)
-
     def __init__(self, *, config: DeviceConfig) -> None:
         self._share = turn_flits(config)
-        super().__init__()
+        super().__init__({
+            "stop": In(STOP_BITS),
+            **{name: In(NETWORKS) for name in ("arrive", "waits", "passed", "injected")},
+            **{name: Out(NETWORKS) for name in ("leave", "may", "here")},
+        })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
