@@ -73,10 +73,10 @@ public:
         uint64_t moved = 0;
         while (r.cycles < o.limit && r.cycles - moved < kStuck) {
             for (uint32_t s = 0; s < o.stops; ++s) draw(s);
-            if (r.drawn == o.packets && outstanding == 0 && !waiting()) break;
+            if (r.drawn == o.packets && !pending) break;
             offer();
             top->eval();
-            if (transfer()) moved = r.cycles;
+            if (transfer() || !pending) moved = r.cycles;
             clock();
             ++r.cycles;
         }
@@ -99,7 +99,7 @@ private:
     std::vector<std::deque<Flit>> expected;
     std::vector<uint64_t> credit, length, own;
     std::vector<uint32_t> echoes;
-    uint64_t random, sequence = 0, outstanding = 0;
+    uint64_t random, sequence = 0, pending = 0;  // flits that were drawn and have not arrived
 
     uint32_t next(uint32_t below) {
         random ^= random << 13;
@@ -124,11 +124,6 @@ private:
 
     uint64_t draw_length() { return o.shortest_packet + next(o.longest_packet - o.shortest_packet + 1); }
 
-    bool waiting() const {
-        return std::any_of(sources.begin(), sources.end(), [](const Source& s) { return !s.queue.empty(); })
-            || std::any_of(own.begin(), own.end(), [](uint64_t flits) { return flits != 0; });
-    }
-
     uint32_t hops(uint32_t from, uint32_t to, bool counterclockwise) const {
         return (counterclockwise ? from + o.stops - to : to + o.stops - from) % o.stops;
     }
@@ -142,6 +137,7 @@ private:
     void queue(uint32_t from, uint32_t to, uint32_t network, bool counterclockwise, bool last) {
         const uint64_t word = to | from << 5 | uint64_t{last} << 10 | ++sequence * 0x9E3779B97F4A7C15ull << 11;
         sources[(from * kNetworks + network) * 2 + counterclockwise].queue.push_back(word);
+        ++pending;
     }
 
     uint32_t destination(uint32_t from) {
@@ -164,7 +160,7 @@ private:
                 return;
             }
             ++r.drawn;
-            if (to == from) own[from] += length[from];
+            if (to == from) own[from] += length[from], pending += length[from];
             else for (uint64_t k = 0; k < length[from]; ++k) queue(from, to, network, other, k + 1 == length[from]);
             credit[from] -= length[from] << 16;
             length[from] = draw_length();
@@ -209,7 +205,6 @@ private:
                 r.hops += hops(stop, word & 31, port & 1);
                 expected[(stop * o.stops + (word & 31)) * 2 * kNetworks + port].push_back({word, r.cycles});
                 ++r.injected;
-                ++outstanding;
                 if (o.echo && port / 2 == kResponse) --echoes[stop];
                 moved = true;
             }
@@ -224,6 +219,7 @@ private:
         for (auto& flits : own) {
             if (!flits) continue;
             --flits;
+            --pending;
             ++r.own;
             r.delivered += r.cycles >= o.warm;
             moved = true;
@@ -240,7 +236,7 @@ private:
         if (queue.empty() || queue.front().word != word || harm) { ++r.errors; return; }
         const uint64_t latency = r.cycles - queue.front().start;
         queue.pop_front();
-        --outstanding;
+        --pending;
         r.latency += latency;
         r.latency_limit = std::max(r.latency_limit, latency);
         if (o.echo && port / 2 == kRequest) {
