@@ -2,20 +2,17 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from .config import DeviceConfig
-from .control.axi_lite import AxiLite, AxiLiteSlave
-from .control.core.bridge import RegisterBridge
-from .control.core.management import ManagementCore
-from .control.core.queues import QueueUnit
-from .control.registers import ControlRegisters
-from .memory.axi import Axi, AxiWindow
-from .memory.merge import PortMerge
+from .control.axi_lite import AxiLite
+from .memory.axi import Axi
 from .memory.port import StoragePort
 from .regmap import ADDRESS_BITS
+from .ring.flit import Direction
+from .shell import Shell
 from .tile import Tile
 
 __all__ = ["Device"]
@@ -61,54 +58,29 @@ class Device(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.axi_lite = axi_lite = AxiLiteSlave(address_bits=ADDRESS_BITS)
-        m.submodules.registers = registers = ControlRegisters(config=config)
-        m.submodules.window = window = AxiWindow(config=config)
-        wiring.connect(m, wiring.flipped(self.s_axil), axi_lite.axi)
-        wiring.connect(m, wiring.flipped(self.s_axi), window.axi)
-        m.d.comb += self.irq.eq(registers.irq)
-        tiles = []
+        connect, flipped = wiring.connect, wiring.flipped
+        m.submodules.shell = shell = self.shell()
+        connect(m, flipped(self.s_axil), shell.s_axil)
+        connect(m, flipped(self.s_axi), shell.s_axi)
+        m.d.comb += self.irq.eq(shell.irq)
         for t in range(config.tiles):
-            tile = Tile(config=config, tile=t)
-            tiles.append(tile)
-            m.submodules[f"tile{t}"] = tile
-            wiring.connect(m, registers.tiles[t], tile.bus)
-            m.d.comb += [
-                tile.abort.eq(registers.abort[t]),
-                tile.snapshot.eq(registers.snapshot[t]), tile.cycle.eq(registers.cycle),
-                registers.busy[t].eq(tile.busy),
-            ]
+            m.submodules[f"tile{t}"] = tile = self.tile()
+            m.d.comb += tile.number.eq(t)
+            connect(m, getattr(shell, f"tile{t}"), tile.control)
+            if config.tiles == 1:
+                connect(m, shell.memory, tile.host)
+            else:
+                for d in range(len(Direction)):
+                    connect(m, getattr(shell, f"tile{t}_link_in")[d], tile.link_in[d])
+                    connect(m, tile.link_out[d], getattr(shell, f"tile{t}_link_out")[d])
             for p in range(config.ports):
-                wiring.connect(m, tile.storage[p], wiring.flipped(getattr(self, f"storage{t}_{p}")))
-        # One tile has all of the memory; with more, the ring carries the window's beats to theirs.
-        if config.control.kind == "direct":
-            m.d.comb += registers.ended.eq(Cat(tile.ended for tile in tiles))
-            m.d.comb += [tile.start.eq(start) for tile, start in zip(tiles, registers.start, strict=True)]
-            wiring.connect(m, axi_lite.bus, registers.bus)
-            wiring.connect(m, window.memory, tiles[0].host)
-        else:
-            m.submodules.management = management = ManagementCore(
-                code_words=config.control.code_bytes // 4, data_words=config.control.data_bytes // 4,
-                firmware=self.firmware)
-            m.submodules.bridge = bridge = RegisterBridge()
-            m.submodules.queues = queues = QueueUnit(config=config)
-            m.submodules.merge = merge = PortMerge(address_bits=config.address_bits)
-            wiring.connect(m, axi_lite.bus, bridge.host)
-            wiring.connect(m, management.registers, bridge.core)
-            wiring.connect(m, bridge.bus, registers.bus)
-            wiring.connect(m, registers.queues, queues.bus)
-            wiring.connect(m, management.queues, queues.port)
-            wiring.connect(m, window.memory, merge.main)
-            wiring.connect(m, queues.memory, merge.reader)
-            wiring.connect(m, merge.o, tiles[0].host)
-            m.d.comb += [
-                management.external.eq(queues.attention),
-                registers.ended.eq(queues.notify),
-                queues.ended.eq(Cat(tile.reported for tile in tiles)),
-                queues.full.eq(Cat(tile.full for tile in tiles)),
-            ]
-            for tile, start in zip(tiles, queues.start, strict=True):
-                m.d.comb += tile.start.eq(start)
-                m.d.comb += [getattr(tile, name).eq(getattr(queues, name))
-                             for name in ("job", "window_base", "window_limit")]
+                connect(m, tile.storage[p], flipped(getattr(self, f"storage{t}_{p}")))
         return m
+
+    def shell(self) -> wiring.Component:
+        """What all tiles are joined to."""
+        return Shell(config=self.config, firmware=self.firmware)
+
+    def tile(self) -> wiring.Component:
+        """One tile; they are all alike."""
+        return Tile(config=self.config)

@@ -7,17 +7,22 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import DeviceConfig
-from .control.axi_lite import RegisterBus
+from .control.border import ControlBorder, TileBorder
 from .control.command_processor import ENGINES, CommandProcessor
 from .control.core.slots import JobSlots
 from .control.performance import PerformanceCounters
-from .control.registers import TILE_ADDRESS_BITS, TileRegisters
+from .control.registers import TileRegisters
 from .memory.arbiter import MemoryArbiter, PortRouter
 from .memory.hbm.counters import ChannelCounters
 from .memory.hbm.memory import HbmMemory
 from .memory.ideal import IdealMemory
 from .memory.load import LoadEngine
+from .memory.pooled import PooledArbiter
 from .memory.port import LEAF_TAG_BITS, MemoryPort, StoragePort
+from .ring.flit import STOP_BITS, Direction, Network, RingLink
+from .ring.requester import RemoteRequester
+from .ring.server import RemoteServer
+from .ring.stop import RingStop
 from .tensor.engine import TensorEngine
 from .tensor.store import StoreEngine
 
@@ -29,37 +34,36 @@ class Tile(wiring.Component):
 
     The engines are reset at the end of every job, so that none depends on what ran before.
 
+    Where there are several tiles, each has a stop of the ring in it, and no path through its border is combinational:
+    links are registers, and so is every wire of ``control``, both ways. All tiles of a device are one module.
+
     Parameters
     ----------
     config : DeviceConfig
         The device.
-    tile : int
-        Number of this tile.
 
     Members
     -------
-    bus : In(RegisterBus(...))
-        Reads and writes of this tile's register block.
-    start, abort, snapshot : In(1), busy, ended : Out(1), cycle : In(64)
-        As ``ControlRegisters`` has them.
-    reported, full : Out(1)
-        With firmware: jobs have ended that it has not acknowledged; the second job slot is taken.
-    job, window_base, window_limit : In(64)
-        With firmware: what ``start`` starts, in place of the registers.
+    number : In
+        Number of this tile; it never changes.
+    control : Out(TileBorder())
     host : In(MemoryPort(...))
-        The host's window on this tile's memory.
+        The host's window on the memory, where this is the only tile.
+    link_in, link_out : RingLink.array(directions)
+        To the neighbours on the ring, where there are several.
     storage : Out(StoragePort(...)).array(ports)
     """
 
-    def __init__(self, *, config: DeviceConfig, tile: int) -> None:
-        self.config, self.tile = config, tile
+    def __init__(self, *, config: DeviceConfig) -> None:
+        self.config = config
         storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
         super().__init__({
-            "bus": In(RegisterBus(address_bits=TILE_ADDRESS_BITS)),
-            "start": In(1), "abort": In(1), "snapshot": In(1), "busy": Out(1), "ended": Out(1), "cycle": In(64),
-            "reported": Out(1), "full": Out(1),
-            "job": In(64), "window_base": In(64), "window_limit": In(64),
-            "host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS)),
+            "number": In(STOP_BITS),
+            "control": Out(TileBorder()),
+            **({"host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS))}
+               if config.tiles == 1 else
+               {"link_in": In(RingLink(config)).array(len(Direction)),
+                "link_out": Out(RingLink(config)).array(len(Direction))}),
             "storage": Out(storage).array(config.ports),
         })
 
@@ -67,7 +71,7 @@ class Tile(wiring.Component):
         m = Module()
         config = self.config
         connect, flipped = wiring.connect, wiring.flipped
-        m.submodules.control = control = CommandProcessor(config=config, tile=self.tile)
+        m.submodules.control = control = CommandProcessor(config=config)
         load, tensor, store = LoadEngine(config=config), TensorEngine(config=config), StoreEngine(config=config)
         clear = ResetInserter(control.clear)
         m.submodules.load = clear(load)
@@ -84,15 +88,20 @@ class Tile(wiring.Component):
             for name in ("context", "epoch", "window_base", "window_limit", "stop"):
                 m.d.comb += getattr(engine.job, name).eq(getattr(control.job, name))
 
-        m.submodules.arbiter = arbiter = MemoryArbiter(config=config)
+        if config.tiles > 1:
+            m.submodules.border = border = ControlBorder(config=config)
+            connect(m, flipped(self.control), border.outer)
+            own = border.inner
+        else:
+            own = flipped(self.control)
         m.submodules.control_router = control_router = PortRouter(config=config)
-        m.submodules.host_router = host_router = PortRouter(config=config)
+        clients = {"control": control_router.o, "load": load.memory, "store": store.memory}
         memory: HbmMemory | IdealMemory
         memory = HbmMemory(config=config) if config.memory.kind == "hbm" else IdealMemory(config=config)
         m.submodules.memory = memory
         connect(m, control.memory, control_router.i)
-        connect(m, flipped(self.host), host_router.i)
-        clients = {"control": control_router.o, "host": host_router.o, "load": load.memory, "store": store.memory}
+        m.d.comb += control.tile.eq(self.number)
+        arbiter = self._ring(m, control) if config.tiles > 1 else self._alone(m, clients)
         for p in range(config.ports):
             for name, ports in clients.items():
                 connect(m, ports[p], getattr(arbiter, name)[p])
@@ -106,7 +115,7 @@ class Tile(wiring.Component):
 
         m.submodules.registers = registers = TileRegisters(config=config)
         m.submodules.performance = performance = PerformanceCounters(config=config)
-        connect(m, flipped(self.bus), registers.bus)
+        connect(m, own.bus, registers.bus)
         if config.control.kind == "firmware":
             m.submodules.slots = slots = JobSlots()
             connect(m, registers.control, slots.registers)
@@ -115,18 +124,18 @@ class Tile(wiring.Component):
             m.d.comb += [
                 registers.slots.eq(Cat(slots.ended, Const(0, 6), slots.failed, slots.full, slots.held)),
                 slots.acknowledge.eq(written[:2]), slots.resume.eq(written[8]), slots.cancel.eq(written[9]),
-                slots.hold.eq(written[10]), slots.start.eq(self.start), slots.job.eq(self.job),
-                slots.window_base.eq(self.window_base), slots.window_limit.eq(self.window_limit),
-                self.reported.eq(slots.ended != 0), self.full.eq(slots.full),
+                slots.hold.eq(written[10]), slots.start.eq(own.start), slots.job.eq(own.job),
+                slots.window_base.eq(own.window_base), slots.window_limit.eq(own.window_limit),
+                own.reported.eq(slots.ended != 0), own.full.eq(slots.full),
             ]
         else:
             connect(m, registers.control, control.control)
         accepted = [(p.requests.valid & p.requests.ready, p.requests.payload.write) for p in memory.ports]
         m.d.comb += [
-            registers.start.eq(self.start), registers.abort.eq(self.abort), registers.cycle.eq(self.cycle),
-            self.busy.eq(control.control.busy), self.ended.eq(control.control.ended),
+            registers.start.eq(own.start), registers.abort.eq(own.abort), registers.cycle.eq(own.cycle),
+            own.busy.eq(control.control.busy), own.ended.eq(control.control.ended),
             performance.index.eq(registers.counter_index), registers.counter_value.eq(performance.value),
-            performance.snapshot.eq(self.snapshot),
+            performance.snapshot.eq(own.snapshot),
             performance.load_events.eq(load.events), performance.matmul_events.eq(tensor.events),
             performance.store_events.eq(store.events),
             performance.busy.eq(Cat(e.port.busy for e in engines.values())),
@@ -146,3 +155,39 @@ class Tile(wiring.Component):
         for name in ("active", "ended", "matmul_queued", "matmul_waiting"):
             m.d.comb += getattr(performance, name).eq(getattr(control.control, name))
         return m
+
+    def _alone(self, m: Module, clients: dict) -> MemoryArbiter:
+        """The only tile: its memory is the device's, and the host comes here."""
+        m.submodules.arbiter = arbiter = MemoryArbiter(config=self.config)
+        m.submodules.host_router = host_router = PortRouter(config=self.config)
+        wiring.connect(m, wiring.flipped(self.host), host_router.i)
+        clients["host"] = host_router.o
+        return arbiter
+
+    def _ring(self, m: Module, control: CommandProcessor) -> PooledArbiter:
+        """One of several: a stop, requests from here and to here, and signals."""
+        config, connect = self.config, wiring.connect
+        m.submodules.arbiter = arbiter = PooledArbiter(config=config)
+        m.submodules.stop = stop = RingStop(config=config)
+        m.submodules.requester = requester = RemoteRequester(config=config, ports=config.ports)
+        m.submodules.server = server = RemoteServer(config=config)
+        m.d.comb += [getattr(block, "tile" if block is arbiter else "stop").eq(self.number)
+                     for block in (arbiter, stop, requester, server)]
+        for d in range(len(Direction)):
+            connect(m, wiring.flipped(self.link_in[d]), stop.link_in[d])
+            connect(m, stop.link_out[d], wiring.flipped(self.link_out[d]))
+            connect(m, requester.inject[d], stop.inject[Network.REQUEST][d])
+            connect(m, stop.eject[Network.RESPONSE][d], requester.eject[d])
+            connect(m, stop.eject[Network.REQUEST][d], server.eject[d])
+            connect(m, server.inject[d], stop.inject[Network.RESPONSE][d])
+            for p in range(config.ports):
+                connect(m, server.requests[p][d], arbiter.ring_requests[p][d])
+                connect(m, server.write_data[p][d], arbiter.ring_data[p][d])
+                connect(m, requester.responses[p][d], arbiter.remote_responses[p][d])
+        for p in range(config.ports):
+            connect(m, arbiter.remote_requests[p], requester.requests[p])
+            connect(m, arbiter.remote_data[p], requester.write_data[p])
+            connect(m, arbiter.ring_responses[p], server.responses[p])
+        connect(m, control.notices, requester.notices)
+        m.d.comb += [control.notice.eq(server.notice), control.notice_valid.eq(server.notice_valid)]
+        return arbiter

@@ -30,8 +30,9 @@ class AxiLite(wiring.Signature):
 
 
 class RegisterBus(wiring.Signature):
-    """Reads and writes of 32-bit registers, as the master sees them; answers come in the same cycle.
+    """Reads and writes of 32-bit registers, as the master sees them; answers come in the same cycle, or later.
 
+    The master keeps an access, its address and data as they are until the cycle in which it is ready.
     write: store ``write_data`` where ``strobe`` has a bit for the byte, at ``write_address``.
     read: ``read_data`` of ``read_address`` is taken in this cycle.
     *_response: an ``AxiResponse``; a write with another than OKAY changes nothing.
@@ -44,10 +45,12 @@ class RegisterBus(wiring.Signature):
             "write_data": Out(32),
             "strobe": Out(4),
             "write_response": In(AxiResponse),
+            "write_ready": In(1, init=1),
             "read": Out(1),
             "read_address": Out(address_bits),
             "read_data": In(32),
             "read_response": In(AxiResponse),
+            "read_ready": In(1, init=1),
         })
 
 
@@ -55,7 +58,7 @@ class AxiLiteSlave(wiring.Component):
     """Turns AXI4-Lite into a register bus; one read and one write at a time, independent of each other.
 
     AW and W come in any order. A write happens two cycles after the later of them was shown, and is answered one
-    later; a read is answered two cycles after its address. No output depends on an input of the same cycle.
+    later; a read is answered two cycles after its address; both later where the bus is. No output depends on an input of the same cycle.
 
     Parameters
     ----------
@@ -89,7 +92,7 @@ class AxiLiteSlave(wiring.Component):
             m.d.sync += [address_held.eq(1), bus.write_address.eq(axi.awaddr & word)]
         with m.If(axi.wvalid & axi.wready):
             m.d.sync += [data_held.eq(1), bus.write_data.eq(axi.wdata), bus.strobe.eq(axi.wstrb)]
-        with m.If(bus.write):
+        with m.If(bus.write & bus.write_ready):
             m.d.sync += [address_held.eq(0), data_held.eq(0), axi.bvalid.eq(1), axi.bresp.eq(bus.write_response)]
         with m.If(axi.bvalid & axi.bready):
             m.d.sync += axi.bvalid.eq(0)
@@ -98,7 +101,7 @@ class AxiLiteSlave(wiring.Component):
         m.d.comb += [axi.arready.eq(~read_held), bus.read.eq(read_held & ~axi.rvalid)]
         with m.If(axi.arvalid & axi.arready):
             m.d.sync += [read_held.eq(1), bus.read_address.eq(axi.araddr & word)]
-        with m.If(bus.read):
+        with m.If(bus.read & bus.read_ready):
             m.d.sync += [read_held.eq(0), axi.rvalid.eq(1), axi.rdata.eq(bus.read_data),
                          axi.rresp.eq(bus.read_response)]
         with m.If(axi.rvalid & axi.rready):

@@ -1,17 +1,19 @@
 """Runs jobs: fetches their commands, gives them to the engines in order, and tells how each job ended."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
-from amaranth.lib import data, wiring
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
 from ..isa import COMPLETION, DESCRIPTOR, HEADER, LOAD, MATMUL, RECORD_BYTES, STORE, VERSION, Code, Opcode, Status
 from ..memory.port import BEAT_BITS, BEAT_SHIFT, LEAF_TAG_BITS, MemoryPort
 from ..regmap import ENGINE_STATES
+from ..ring.requester import notice_layout
 from ..shaped import ShapedEnum
 from .dispatch import INDEX_BITS, IssueStage
 from .engine import EnginePort, JobState
 from .fetcher import SLOT_BEATS, Fetcher
+from .notices import NoticeUnit
 from .semaphores import Semaphores
 
 __all__ = ["CommandProcessor", "TileControl", "ENGINES"]
@@ -89,11 +91,11 @@ class CommandProcessor(wiring.Component):
     ----------
     config : DeviceConfig
         The device.
-    tile : int
-        Number of this tile, for the completion.
 
     Members
     -------
+    tile : In
+        Number of this tile.
     control : In(TileControl())
     load, matmul, store : Out(EnginePort(...))
     job : Out(JobState(...))
@@ -103,11 +105,18 @@ class CommandProcessor(wiring.Component):
         An engine moved data or memory answered it; with fetched beats, dispatch and ``done``, what holds the
         watchdog off.
     memory : Out(MemoryPort(...))
+    notices : Out(stream of notice_layout)
+        Signals for other tiles, which leave before the job ends well.
+    notice, notice_valid : In
+        A signal of another tile; it counts while a job of its context and epoch runs.
     """
 
-    def __init__(self, *, config: DeviceConfig, tile: int) -> None:
-        self.config, self.tile = config, tile
+    def __init__(self, *, config: DeviceConfig) -> None:
+        self.config = config
         super().__init__({
+            "tile": In(8),
+            "notices": Out(stream.Signature(notice_layout())),
+            "notice": In(notice_layout()), "notice_valid": In(1),
             "control": In(TileControl()),
             "load": Out(EnginePort(LOAD)),
             "matmul": Out(EnginePort(MATMUL)),
@@ -121,10 +130,11 @@ class CommandProcessor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = self.config.address_bits
+        remote = self.config.tiles > 1
         control, ports = self.control, [self.load, self.matmul, self.store]
         m.submodules.fetcher = fetcher = Fetcher(address_bits=bits)
-        m.submodules.semaphores = semaphores = Semaphores(engines=len(ports))
-        stages = [IssueStage() for _ in ports]
+        m.submodules.semaphores = semaphores = Semaphores(engines=len(ports), remote=remote)
+        stages = [IssueStage(remote=remote) for _ in ports]
         for name, stage in zip(ENGINES, stages, strict=True):
             m.submodules[f"issue_{name}"] = ResetInserter(self.clear)(stage)
 
@@ -233,9 +243,8 @@ class CommandProcessor(wiring.Component):
 
         bad_field = Signal()
         m.d.comb += bad_field.eq(
-            (record.payload.data & _reserved(HEADER, 12)).any() | Cat(
-                header.context, header.header_flags, header.signal0_remote, header.signal0_tile,
-                header.signal1_remote, header.signal1_tile).any())
+            (record.payload.data & _reserved(HEADER, 12)).any() | Cat(header.context, header.header_flags).any()
+            | self._bad_signals(header))
         command = Signal()
         m.d.comb += command.eq((state == _State.RUN) & record.valid & (dispatched != descriptor["commands"]))
         for stage in stages:
@@ -272,7 +281,8 @@ class CommandProcessor(wiring.Component):
             ]
         owner = Array(stage.oldest for stage in stages)[semaphores.overflow_engine]
         with m.If(running & semaphores.overflow):
-            m.d.comb += raise_fault(Code.SEMAPHORE_OVERFLOW, semaphores.overflow_semaphore, owner)
+            m.d.comb += raise_fault(Code.SEMAPHORE_OVERFLOW, semaphores.overflow_semaphore,
+                                    Mux(semaphores.overflow_remote, oldest, owner))
         for port, stage in reversed([*zip(ports, stages, strict=True)]):
             with m.If(running & port.fault_valid):
                 m.d.comb += raise_fault(port.fault.code, port.fault.address, stage.oldest)
@@ -280,6 +290,8 @@ class CommandProcessor(wiring.Component):
         # -- the end ---------------------------------------------------------------------------------------
         quiet = Cat(p.quiet for p in ports).all()
         idle = quiet & Cat(s.empty for s in stages).all() & ~Cat(p.busy for p in ports).any()
+        if remote:
+            idle = idle & self._notices(m, stages, semaphores, state == _State.RUN)
         acknowledged = Signal(2)
         memory = self.memory
         response = memory.responses
@@ -381,6 +393,31 @@ class CommandProcessor(wiring.Component):
             with m.If(raised):
                 m.d.sync += kept.eq(live)
         return m
+
+    def _bad_signals(self, header):
+        """Whether a signal goes to a tile that is not there; the tile of a local one must be zero."""
+        bad = []
+        for k in range(2):
+            remote, tile = header[f"signal{k}_remote"], header[f"signal{k}_tile"]
+            bad.append(Mux(remote, (self.config.tiles == 1) | (tile >= self.config.tiles), tile != 0))
+        return Cat(bad).any()
+
+    def _notices(self, m: Module, stages: list[IssueStage], semaphores: Semaphores, running) -> Value:
+        """Signals to and from other tiles. Returns whether all of this job's have left."""
+        m.submodules.notices = unit = NoticeUnit(config=self.config, engines=len(stages))
+        wiring.connect(m, unit.notices, wiring.flipped(self.notices))
+        for e, stage in enumerate(stages):
+            m.d.comb += [
+                stage.tile.eq(self.tile), stage.room.eq(unit.room[e]), unit.far[e].eq(stage.far),
+                unit.accept[e].eq(stage.commands.valid & stage.commands.ready), unit.ended[e].eq(stage.signal),
+            ]
+        m.d.comb += [
+            unit.context.eq(self.job.context), unit.epoch.eq(self.job.epoch), unit.clear.eq(self.clear),
+            semaphores.remote.enable.eq(self.notice_valid & running & (self.notice.context == self.job.context)
+                                        & (self.notice.epoch == self.job.epoch)),
+            semaphores.remote.semaphore.eq(self.notice.semaphore),
+        ]
+        return unit.quiet
 
     def _oldest(self, m: Module, stages: list[IssueStage], dispatched: Signal) -> Signal:
         """Index of the oldest command that has not ended: the least of the stages', or the next to dispatch."""

@@ -5,10 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..isa import HEADER, RECORD_BYTES
+from ..isa import HEADER, RECORD_BYTES, SEMAPHORES
 from .semaphores import signal_layout, wait_layout
 
-__all__ = ["RecordQueue", "IssueStage", "QUEUE_DEPTH", "FLIGHT_DEPTH", "INDEX_BITS", "command_layout"]
+__all__ = ["RecordQueue", "IssueStage", "QUEUE_DEPTH", "FLIGHT_DEPTH", "INDEX_BITS", "command_layout",
+           "far_layout"]
 
 QUEUE_DEPTH = 16
 """Commands of one engine that dispatch takes ahead of the engine; one more waits for its semaphores."""
@@ -78,6 +79,11 @@ def _next(index: Signal, depth: int):
     return (index + 1)[:len(index)] if depth & (depth - 1) == 0 else (index + 1) * (index != depth - 1)
 
 
+def far_layout() -> data.StructLayout:
+    """enable: the signal is for another tile's job; semaphore, tile: which one grows by one."""
+    return data.StructLayout({"enable": 1, "semaphore": range(SEMAPHORES), "tile": 8})
+
+
 class IssueStage(wiring.Component):
     """Queues one engine's commands, takes their semaphores in order, and signals when they have ended.
 
@@ -90,6 +96,8 @@ class IssueStage(wiring.Component):
     ----------
     depth, flight : int
         Commands queued, and commands in the engine.
+    remote : bool
+        There are other tiles to signal.
 
     Members
     -------
@@ -100,6 +108,12 @@ class IssueStage(wiring.Component):
         Takes and signals nothing more; the stage is cleared afterwards.
     waits, request, grant, signals, signal
         As ``Semaphores`` has them.
+    tile : In
+        Number of this tile.
+    room : In(1)
+        What the next command signals elsewhere will have a place; while it is not offered this may fall, later not.
+    far : Out(two far_layout)
+        Beside ``signals``, of the command that ends.
     empty : Out(1)
         No command is queued, waits or runs.
     queued, waiting, running : Out(1)
@@ -108,8 +122,8 @@ class IssueStage(wiring.Component):
         Index of the oldest command that has not ended (while not ``empty``).
     """
 
-    def __init__(self, *, depth: int = QUEUE_DEPTH, flight: int = FLIGHT_DEPTH) -> None:
-        self.depth, self.flight = depth, flight
+    def __init__(self, *, depth: int = QUEUE_DEPTH, flight: int = FLIGHT_DEPTH, remote: bool = False) -> None:
+        self.depth, self.flight, self._remote = depth, flight, remote
         super().__init__({
             "i": In(stream.Signature(command_layout())),
             "commands": Out(stream.Signature(8 * RECORD_BYTES)),
@@ -120,6 +134,7 @@ class IssueStage(wiring.Component):
             "grant": In(1),
             "signals": Out(data.ArrayLayout(signal_layout(), 2)),
             "signal": Out(1),
+            "tile": In(8), "room": In(1, init=1), "far": Out(data.ArrayLayout(far_layout(), 2)),
             "empty": Out(1),
             "queued": Out(1),
             "waiting": Out(1),
@@ -151,7 +166,9 @@ class IssueStage(wiring.Component):
         ]
 
         # -- what is in the engine ----------------------------------------------------------------------
-        flight_layout = data.StructLayout({"signals": data.ArrayLayout(signal_layout(), 2), "index": INDEX_BITS})
+        flight_layout = data.StructLayout({
+            "signals": data.ArrayLayout(signal_layout(), 2), "index": INDEX_BITS,
+            **({"tiles": data.ArrayLayout(8, 2), "remote": data.ArrayLayout(1, 2)} if self._remote else {})})
         m.submodules.flight = flight = Memory(shape=flight_layout, depth=self.flight, init=[])
         write, read = flight.write_port(), flight.read_port(domain="comb")
         level = Signal(range(self.flight + 1))
@@ -159,7 +176,7 @@ class IssueStage(wiring.Component):
         accept, end = Signal(), Signal()
         m.d.comb += [
             # Once up it stays: grants are kept, and the engine's commands only end.
-            self.commands.valid.eq(head.valid & ~needs & (level != self.flight)),
+            self.commands.valid.eq(head.valid & ~needs & (level != self.flight) & self.room),
             accept.eq(self.commands.valid & self.commands.ready),
             head.ready.eq(accept),
             end.eq(self.done & self.running),
@@ -177,6 +194,17 @@ class IssueStage(wiring.Component):
                 signal.enable.eq(header[f"signal{k}_enable"]),
                 signal.semaphore.eq(header[f"signal{k}_semaphore"]),
             ]
+            if self._remote:
+                kept, far = read.data.signals[k], self.far[k]
+                elsewhere = Signal(name=f"elsewhere{k}")
+                m.d.comb += [
+                    write.data.tiles[k].eq(header[f"signal{k}_tile"]),
+                    write.data.remote[k].eq(header[f"signal{k}_remote"]),
+                    elsewhere.eq(read.data.remote[k] & (read.data.tiles[k] != self.tile)),
+                    self.signals[k].enable.eq(kept.enable & ~elsewhere),
+                    far.enable.eq(kept.enable & elsewhere),
+                    far.semaphore.eq(kept.semaphore), far.tile.eq(read.data.tiles[k]),
+                ]
         with m.If(self.running):
             m.d.comb += self.oldest.eq(read.data.index)
         with m.Else():

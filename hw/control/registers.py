@@ -25,7 +25,10 @@ from ..regmap import (
 from .axi_lite import AxiResponse, RegisterBus
 from .command_processor import ENGINES, TileControl
 
-__all__ = ["ControlRegisters", "TileRegisters", "TILE_ADDRESS_BITS", "register_table"]
+__all__ = ["ControlRegisters", "TileRegisters", "TILE_ADDRESS_BITS", "REACH", "register_table"]
+
+REACH = 2
+"""Cycles from an address to the answer of a tile's registers, where there is more than one tile."""
 
 TILE_ADDRESS_BITS = TILE_STRIDE.bit_length() - 1
 
@@ -75,7 +78,8 @@ def register_table(m: Module, bus, table: Sequence[Register], shown: Callable[[s
 class ControlRegisters(wiring.Component):
     """The ``control`` block: identity, doorbells, aborts, interrupts, the cycle counter; passes tile blocks on.
 
-    Every answer comes in the cycle of the access. A doorbell or abort reaches its tile in the cycle of the write;
+    Every answer comes in the cycle of the access, those of tiles :data:`REACH` cycles later where there are several.
+    A doorbell or abort reaches its tile in the cycle of the write;
     a doorbell of a busy tile is dropped, which ``busy`` tells. An ended job sets ``irq_status`` though the same
     cycle clears it. ``cycle_high`` shows the upper half as it was when ``cycle_low`` was last read.
 
@@ -143,7 +147,7 @@ class ControlRegisters(wiring.Component):
             m.d.comb += [
                 tile.read.eq(bus.read & reads),
                 tile.read_address.eq(bus.read_address),
-                tile.write.eq(bus.write & writes),
+                tile.write.eq(bus.write & bus.write_ready & writes),
                 tile.write_address.eq(bus.write_address),
                 tile.write_data.eq(bus.write_data),
                 tile.strobe.eq(bus.strobe),
@@ -152,7 +156,23 @@ class ControlRegisters(wiring.Component):
                 m.d.comb += [bus.read_data.eq(tile.read_data), bus.read_response.eq(tile.read_response)]
             with m.If(writes):
                 m.d.comb += bus.write_response.eq(tile.write_response)
+        if self.config.tiles > 1:
+            for way in ("read", "write"):
+                self._reach(m, way)
         return m
+
+    def _reach(self, m: Module, way: str) -> None:
+        """Accesses of tiles wait until address and answer have passed the tile's border."""
+        active, address = getattr(self.bus, way), getattr(self.bus, f"{way}_address")
+        ready = Signal(name=f"{way}_reached")
+        age, waited = Signal(range(REACH + 1), name=f"{way}_age"), Signal(range(REACH + 1), name=f"{way}_waited")
+        before = Signal.like(address, name=f"{way}_before")
+        m.d.comb += [
+            age.eq(Mux(before == address, waited, 0)),  # another master may have come before the one that waited
+            ready.eq((address < TILE_BASE) | (age == REACH)),
+            getattr(self.bus, f"{way}_ready").eq(ready),
+        ]
+        m.d.sync += [before.eq(address), waited.eq(Mux(active & ~ready, age + 1, 0))]
 
 
 class TileRegisters(wiring.Component):

@@ -35,6 +35,8 @@ class Semaphores(wiring.Component):
         Engines that wait and signal.
     count, bits : int
         Number of semaphores and bits of each.
+    remote : bool
+        Other tiles signal too.
 
     Members
     -------
@@ -44,12 +46,15 @@ class Semaphores(wiring.Component):
     met : Out(engines)
         Bit e: the first wait of engine e alone could be taken, so that its second is what holds it.
     signals, signal : of each engine, the two signals, that they happen
+    remote : a signal of another tile
     overflow, overflow_engine, overflow_semaphore : an addition that does not fit, and whose it is
+    overflow_remote : it is ``remote``
     read_index, read_value : a port for the registers
     """
 
-    def __init__(self, *, engines: int, count: int = SEMAPHORES, bits: int = SEMAPHORE_BITS) -> None:
-        self.engines, self.count, self.bits = engines, count, bits
+    def __init__(self, *, engines: int, count: int = SEMAPHORES, bits: int = SEMAPHORE_BITS,
+                 remote: bool = False) -> None:
+        self.engines, self.count, self.bits, self._remote = engines, count, bits, remote
         super().__init__({
             "clear": In(1),
             "waits": In(data.ArrayLayout(wait_layout(), 2)).array(engines),
@@ -58,7 +63,9 @@ class Semaphores(wiring.Component):
             "met": Out(engines),
             "signals": In(data.ArrayLayout(signal_layout(), 2)).array(engines),
             "signal": In(engines),
+            "remote": In(signal_layout()),
             "overflow": Out(1),
+            "overflow_remote": Out(1),
             "overflow_engine": Out(range(engines)),
             "overflow_semaphore": Out(range(SEMAPHORES)),
             "read_index": In(range(SEMAPHORES)),
@@ -100,11 +107,13 @@ class Semaphores(wiring.Component):
                 word = Signal(self.count, name=f"added{e}_{k}")
                 m.d.comb += word.eq(Mux(self.signal[e], self._one_hot(m, f"add{e}_{k}", self.signals[e][k]), 0))
                 slices = self._add(m, f"sum{e}_{k}", slices, word)
+        if self._remote:
+            slices = self._add(m, "sum_remote", slices, self._one_hot(m, "add_remote", self.remote))
 
         overflows = Signal(self.count)
         with m.If(self.clear):
             m.d.sync += [v.eq(0) for v in values]
-        with m.Elif((self.grant | self.signal).any()):
+        with m.Elif((self.grant | self.signal).any() | (self.remote.enable if self._remote else 0)):
             for i, value in enumerate(values):
                 # At most one engine takes from a semaphore in a cycle, so its counts need no adder.
                 take = 0
@@ -117,11 +126,15 @@ class Semaphores(wiring.Component):
                     m.d.sync += value.eq(following)
 
         m.d.comb += self.overflow.eq(overflows.any())
+        if self._remote:
+            with m.If(self.remote.enable & overflows.bit_select(self.remote.semaphore, 1)):
+                m.d.comb += [self.overflow_remote.eq(1), self.overflow_semaphore.eq(self.remote.semaphore)]
         for e in reversed(range(self.engines)):
             for k in range(2):
                 signal = self.signals[e][k]
                 with m.If(self.signal[e] & signal.enable & overflows.bit_select(signal.semaphore, 1)):
-                    m.d.comb += [self.overflow_engine.eq(e), self.overflow_semaphore.eq(signal.semaphore)]
+                    m.d.comb += [self.overflow_engine.eq(e), self.overflow_semaphore.eq(signal.semaphore),
+                                 self.overflow_remote.eq(0)]
         return m
 
     def _add(self, m: Module, name: str, slices: list[Signal], word: Signal) -> list[Signal]:
@@ -133,7 +146,7 @@ class Semaphores(wiring.Component):
             carry = old & carry
         m.d.comb += total[-1].eq(carry)
         # k words add up to k at most: a slice beyond its bits stays zero.
-        return total[:(2 * self.engines).bit_length()]
+        return total[:(2 * self.engines + self._remote).bit_length()]
 
     def _one_hot(self, m: Module, name: str, item) -> Signal:
         """A bit for the semaphore of a wait or a signal, zero where it is not enabled."""

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import DeviceConfig
 from .port import CLIENT_BITS, LEAF_TAG_BITS, TAG_BITS, Client, MemoryPort
 
-__all__ = ["MemoryArbiter", "PortRouter", "port_of"]
+__all__ = ["MemoryArbiter", "PortRouter", "port_of", "rotate"]
 
 _CLIENTS = {"control": Client.CONTROL, "load": Client.LOAD, "store": Client.STORE, "host": Client.HOST}
 _WRITES_AHEAD = 16  # writes granted whose data is still to come
@@ -19,8 +19,8 @@ def port_of(config: DeviceConfig, address):
     return address[shift:shift + (config.ports - 1).bit_length()]
 
 
-def _rotate(m: Module, valids: list, last, choice) -> None:
-    """Set ``choice`` to the first of ``valids`` behind ``last``, in a circle."""
+def rotate(m: Module, valids: list, last, choice) -> None:
+    """Set ``choice`` to the number of the first of ``valids`` behind ``last``, in a circle."""
     count = len(valids)
     with m.Switch(last):
         for before in range(count):
@@ -77,7 +77,7 @@ class MemoryArbiter(wiring.Component):
         wants = [Signal(name=f"want{index}_{number}") for number in range(len(ports))]
         for want, port in zip(wants, ports, strict=True):
             m.d.comb += want.eq(port.requests.valid & (order.w_rdy | ~port.requests.p.write))
-        _rotate(m, wants, last, choice)
+        rotate(m, wants, last, choice)
         asked = Array(port.requests.payload for port in ports)[choice]
         m.d.comb += [
             room.eq(~memory.requests.valid | memory.requests.ready),
@@ -165,7 +165,7 @@ class PortRouter(wiring.Component):
         ]
         last, choice, turn = Signal(range(ports)), Signal(range(ports)), Signal(range(ports))
         held = Signal()
-        _rotate(m, [o.responses.valid for o in self.o], last, choice)
+        rotate(m, [o.responses.valid for o in self.o], last, choice)
         # A response that is shown stays, whatever arrives at the other ports meanwhile.
         m.d.comb += [
             turn.eq(Mux(held, last, choice)),

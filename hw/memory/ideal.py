@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import BEAT_BYTES, DeviceConfig
 from .delay import DelayQueue
-from .port import BEAT_SHIFT, TAG_BITS, MemoryPort, StoragePort, request_layout, response_layout, write_layout
+from .port import BEAT_SHIFT, MemoryPort, StoragePort, memory_tag_bits, request_layout, response_layout, write_layout
 
 __all__ = ["IdealMemory"]
 
@@ -38,7 +38,7 @@ class IdealMemory(wiring.Component):
     def __init__(self, *, config: DeviceConfig) -> None:
         self._config = config
         super().__init__({
-            "ports": In(MemoryPort(address_bits=config.address_bits, tag_bits=TAG_BITS)).array(config.ports),
+            "ports": In(MemoryPort(address_bits=config.address_bits, tag_bits=memory_tag_bits(config))).array(config.ports),
             "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())).array(config.ports),
         })
 
@@ -58,16 +58,16 @@ class _Port(wiring.Component):
     def __init__(self, *, config: DeviceConfig, index: int) -> None:
         self._config, self._ideal, self._index = config, config.ideal, index
         super().__init__({
-            "port": In(MemoryPort(address_bits=config.address_bits, tag_bits=TAG_BITS)),
+            "port": In(MemoryPort(address_bits=config.address_bits, tag_bits=memory_tag_bits(config))),
             "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())),
         })
 
     def elaborate(self, platform) -> Module:
         m = Module()
         ideal, port, storage = self._ideal, self.port, self.storage
-        request = request_layout(self._config.address_bits, TAG_BITS)
+        request = request_layout(self._config.address_bits, memory_tag_bits(self._config))
         entry = data.StructLayout({**request.members, "slot": 8})
-        response = response_layout(TAG_BITS)
+        response = response_layout(memory_tag_bits(self._config))
         longest = ideal.latency - _OVERHEAD + ideal.jitter + ideal.write_delay
         depth = max(8, 1 << longest.bit_length())
         lanes = _LANES if ideal.reorder else 1

@@ -3,10 +3,11 @@
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..config import DeviceConfig
 from ..shaped import ShapedIntEnum
 
 __all__ = ["BEAT_BITS", "BEAT_SHIFT", "STROBE_BITS", "LEAF_TAG_BITS", "CLIENT_BITS", "TAG_BITS", "CONTEXT_BITS",
-           "EPOCH_BITS", "Client", "request_layout", "write_layout", "response_layout", "MemoryPort", "StoragePort"]
+           "EPOCH_BITS", "ORIGIN_BITS", "Client", "memory_tag_bits", "request_layout", "write_layout", "response_layout", "MemoryPort", "StoragePort"]
 
 BEAT_BITS = 256
 BEAT_SHIFT = 5
@@ -16,6 +17,8 @@ CLIENT_BITS = 3
 TAG_BITS = CLIENT_BITS + LEAF_TAG_BITS
 CONTEXT_BITS = 8
 EPOCH_BITS = 8
+ORIGIN_BITS = TAG_BITS + 3 + 5
+"""What the answer to another stop's request needs: the tag there, the memory port, the stop."""
 
 
 class Client(ShapedIntEnum, shape=CLIENT_BITS):
@@ -27,6 +30,12 @@ class Client(ShapedIntEnum, shape=CLIENT_BITS):
     HOST = 3      # the AXI4 window
     RING = 4      # requests of other stops
     COLLECTIVE = 5
+
+
+def memory_tag_bits(config: DeviceConfig) -> int:
+    """Bits of a tag at the memory of a tile. With a ring there is room for what a remote request came with, so that
+    nobody has to remember it."""
+    return TAG_BITS if config.tiles == 1 else ORIGIN_BITS + CLIENT_BITS
 
 
 def request_layout(address_bits: int, tag_bits: int) -> data.StructLayout:
@@ -48,7 +57,7 @@ def response_layout(tag_bits: int) -> data.StructLayout:
 class MemoryPort(wiring.Signature):
     """Requests of one 32-byte beat each, as the requester sees them.
 
-    Order is kept per tag only. Requests to one address that are in flight together keep their order. The k-th
+    Order is kept per tag only, and only among requests to one tile's memory. Requests to one address that are in flight together keep their order. The k-th
     beat of ``write_data`` belongs to the k-th write of ``requests``; it may come before, with or after it. A write
     is acknowledged when every port would read its bytes. Responses may be held back for as long as the requester
     likes, but a requester must be able to take every response it asked for without issuing anything more.
@@ -58,7 +67,7 @@ class MemoryPort(wiring.Signature):
     address_bits : int
         Bits of a byte address.
     tag_bits : int
-        Bits of a tag; :data:`TAG_BITS` at a memory, :data:`LEAF_TAG_BITS` at a requester.
+        Bits of a tag; :func:`memory_tag_bits` at a memory, :data:`LEAF_TAG_BITS` at a requester.
     """
 
     def __init__(self, *, address_bits: int, tag_bits: int) -> None:

@@ -164,7 +164,7 @@ class ControlBench:
 
     def __init__(self, config, *, memory=None, **engines):
         self.config = config
-        self.dut = CommandProcessor(config=config, tile=3)
+        self.dut = CommandProcessor(config=config)
         self.memory = memory or PortMemory(bytearray(1 << 16))
         self.engines = {name: engines.get(name, ScriptedEngine()) for name in ENGINES}
         self.cycle = 0
@@ -195,6 +195,7 @@ class ControlBench:
         if raw is not None:
             self.memory.bytes[address:address + len(raw)] = raw
         control = self.dut.control
+        ctx.set(self.dut.tile, 3)
         ctx.set(control.job, address)
         ctx.set(control.window_base, base)
         ctx.set(control.window_limit, limit)

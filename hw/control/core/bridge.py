@@ -41,11 +41,13 @@ class RegisterBridge(wiring.Component):
             bus.write_data.eq(Mux(host.write, host.write_data, own.data)),
             bus.strobe.eq(Mux(host.write, host.strobe, own.strobe)),
             host.write_response.eq(bus.write_response),
+            host.write_ready.eq(bus.write_ready),
+            host.read_ready.eq(bus.read_ready),
             bus.read.eq(host.read | (request.valid & ~own.write)),
             bus.read_address.eq(Mux(host.read, host.read_address, own.address)),
             host.read_data.eq(bus.read_data),
             host.read_response.eq(bus.read_response),
-            request.ready.eq(Mux(own.write, ~host.write, ~host.read)),
+            request.ready.eq(Mux(own.write, ~host.write & bus.write_ready, ~host.read & bus.read_ready)),
         ]
         m.d.sync += [
             response.valid.eq(request.valid & request.ready),

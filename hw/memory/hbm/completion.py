@@ -17,9 +17,9 @@ LATENCY_BITS = 16
 _ACKNOWLEDGE = 1   # cycles from a write's burst to its response: storage has the bytes when the requester hears of it
 
 
-def origin_layout() -> data.StructLayout:
+def origin_layout(tag_bits: int = TAG_BITS) -> data.StructLayout:
     """What a response needs of its request; ``arrival`` is the cycle it came, for the latency."""
-    return data.StructLayout({"tag": TAG_BITS, "context": CONTEXT_BITS, "epoch": EPOCH_BITS, "arrival": LATENCY_BITS})
+    return data.StructLayout({"tag": tag_bits, "context": CONTEXT_BITS, "epoch": EPOCH_BITS, "arrival": LATENCY_BITS})
 
 
 class Completion(wiring.Component):
@@ -35,6 +35,8 @@ class Completion(wiring.Component):
         Latencies and burst.
     slots : int
         Requests between acceptance and response.
+    tag_bits : int
+        Bits of a tag.
 
     Members
     -------
@@ -57,18 +59,19 @@ class Completion(wiring.Component):
         Cycles from a read's acceptance to its response, in the cycle it enters the queue.
     """
 
-    def __init__(self, *, timing: TimingSet, slots: int) -> None:
+    def __init__(self, *, timing: TimingSet, slots: int, tag_bits: int = TAG_BITS) -> None:
         self._timing = timing
         self._slots = slots
+        self._tag_bits = tag_bits
         slot = range(slots)
         super().__init__({
             "slot": Out(slot), "slot_free": Out(1),
-            "accept": In(1), "origin": In(origin_layout()),
+            "accept": In(1), "origin": In(origin_layout(tag_bits)),
             "write_data_slot": In(slot), "write_data": In(write_layout()), "write_enable": In(1),
             "issue": In(1), "issue_write": In(1), "issue_slot": In(slot),
             "room": Out(1),
             "burst": Out(write_layout()), "read_data": In(BEAT_BITS),
-            "responses": Out(stream.Signature(response_layout(TAG_BITS))),
+            "responses": Out(stream.Signature(response_layout(tag_bits))),
             "now": In(LATENCY_BITS), "latency": Out(LATENCY_BITS), "latency_valid": Out(1),
         })
 
@@ -121,7 +124,7 @@ class Completion(wiring.Component):
         with m.If(ends[1]):
             m.d.sync += Cat(last_slot, last_write).eq(ending.first)
 
-        m.submodules.origins = origins = memory.Memory(shape=origin_layout(), depth=slots, init=[])
+        m.submodules.origins = origins = memory.Memory(shape=origin_layout(self._tag_bits), depth=slots, init=[])
         put_origin, get_origin = origins.write_port(), origins.read_port(domain="comb")
         m.submodules.data = written = memory.Memory(shape=write_layout(), depth=slots, init=[])
         put_data, get_data = written.write_port(), written.read_port()
@@ -137,7 +140,7 @@ class Completion(wiring.Component):
         ]
 
         # Responses.
-        response = response_layout(TAG_BITS)
+        response = response_layout(self._tag_bits)
         m.submodules.queue = queue = memory.Memory(shape=response, depth=RESPONSES, init=[])
         put, get = queue.write_port(), queue.read_port(domain="comb")
         first, free = Signal(range(RESPONSES)), Signal(range(RESPONSES))

@@ -41,6 +41,8 @@ class Controller(wiring.Component):
         Timing set and address mapping.
     address_bits : int
         Bits of a byte address at the port; those above the memory's own are not looked at.
+    tag_bits : int
+        Bits of a tag.
 
     Members
     -------
@@ -49,12 +51,14 @@ class Controller(wiring.Component):
     events : Out(CHANNEL_EVENTS)
     """
 
-    def __init__(self, *, memory: MemoryConfig, address: AddressMap, address_bits: int) -> None:
+    def __init__(self, *, memory: MemoryConfig, address: AddressMap, address_bits: int,
+                 tag_bits: int = TAG_BITS) -> None:
         self._memory = memory
         self._address = address
         self._address_bits = address_bits
+        self._tag_bits = tag_bits
         super().__init__({
-            "port": In(MemoryPort(address_bits=address_bits, tag_bits=TAG_BITS)),
+            "port": In(MemoryPort(address_bits=address_bits, tag_bits=tag_bits)),
             "bus": Out(CommandBus(address)),
             "events": Out(CHANNEL_EVENTS),
         })
@@ -69,11 +73,13 @@ class Controller(wiring.Component):
         m.submodules.reads = reads = RequestQueue(entries=memory.read_queue, address=address, slot_bits=slot_bits)
         m.submodules.writes = writes = RequestQueue(entries=memory.write_queue, address=address, slot_bits=slot_bits)
         views = (reads.view.signature, writes.view.signature)
-        m.submodules.door = door = Door(views=views, address=address, address_bits=self._address_bits)
+        m.submodules.door = door = Door(views=views, address=address, address_bits=self._address_bits,
+                                      tag_bits=self._tag_bits)
         m.submodules.columns = columns = ColumnScheduler(views=views, address=address)
         m.submodules.rows = rows = RowScheduler(views=views, address=address)
         m.submodules.refresh = refresh = Refresher(address=address, mode=memory.refresh)
-        m.submodules.completion = completion = Completion(timing=t, slots=1 << slot_bits)
+        m.submodules.completion = completion = Completion(timing=t, slots=1 << slot_bits,
+                                                        tag_bits=self._tag_bits)
         m.submodules.direction = direction = Direction(entries=memory.write_queue)
         m.submodules.page = page = PageCloser(address=address, policy=memory.page_policy)
         m.submodules.monitor = monitor = ChannelMonitor(address=address)

@@ -29,6 +29,8 @@ class Door(wiring.Component):
         Address mapping.
     address_bits : int
         Bits of a byte address at the port.
+    tag_bits : int
+        Bits of a tag.
 
     Members
     -------
@@ -53,12 +55,13 @@ class Door(wiring.Component):
         A write finds no room.
     """
 
-    def __init__(self, *, views: tuple[QueueView, QueueView], address: AddressMap, address_bits: int) -> None:
+    def __init__(self, *, views: tuple[QueueView, QueueView], address: AddressMap, address_bits: int,
+                 tag_bits: int = TAG_BITS) -> None:
         self._address = address
         banks = address.timing.banks
         slot_bits = views[0].members["slots"].dimensions[0]
         super().__init__({
-            "requests": In(stream.Signature(request_layout(address_bits, TAG_BITS))),
+            "requests": In(stream.Signature(request_layout(address_bits, tag_bits))),
             "write_data": In(stream.Signature(write_layout())),
             "now": In(LATENCY_BITS),
             "reads": In(views[0]), "writes": In(views[1]),
@@ -68,7 +71,7 @@ class Door(wiring.Component):
             "row_op": In(RowOp), "row_bank": In(address.bank_bits), "row": In(address.row_bits),
             "insert_read": Out(1), "insert_write": Out(1),
             "place_row": Out(address.row_bits), "place_bank": Out(address.bank_bits),
-            "place_column": Out(address.column_bits), "origin": Out(origin_layout()),
+            "place_column": Out(address.column_bits), "origin": Out(origin_layout(tag_bits)),
             "hit": Out(1), "blocked": Out(1),
             "data_slot": Out(slot_bits), "data": Out(write_layout()), "data_enable": Out(1),
             "write_waits": Out(1),

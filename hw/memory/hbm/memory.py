@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ringloom.sim.hbm_device import HbmDevice
 
 from ...config import DeviceConfig
-from ..port import TAG_BITS, MemoryPort, StoragePort
+from ..port import MemoryPort, StoragePort, memory_tag_bits
 from .address import address_map
 from .command import CommandBus
 from .controller import Controller
@@ -41,7 +41,7 @@ class HbmMemory(wiring.Component):
         self._address = address_map(config)
         bus = CommandBus(self._address).members
         super().__init__({
-            "ports": In(MemoryPort(address_bits=config.address_bits, tag_bits=TAG_BITS)).array(config.ports),
+            "ports": In(MemoryPort(address_bits=config.address_bits, tag_bits=memory_tag_bits(config))).array(config.ports),
             "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())).array(config.ports),
             "events": Out(CHANNEL_EVENTS).array(config.ports),
             "commands": Out(wiring.Signature({name: Out(bus[name].shape) for name in COMMAND_RECORD})).array(
@@ -52,7 +52,8 @@ class HbmMemory(wiring.Component):
         m = Module()
         for index in range(self._config.ports):
             controller = Controller(memory=self._config.memory, address=self._address,
-                                    address_bits=self._config.address_bits)
+                                    address_bits=self._config.address_bits,
+                                    tag_bits=memory_tag_bits(self._config))
             device = HbmDevice(address=self._address, channel=index)
             m.submodules[f"channel_{index}"] = controller
             m.submodules[f"device_{index}"] = device
