@@ -1,8 +1,10 @@
 """The device: tiles behind AXI4-Lite registers, an AXI4 window on memory, and an interrupt."""
 
+import enum
 from collections.abc import Sequence
+from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Value, ValueCastable
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -12,10 +14,28 @@ from .memory.axi import Axi
 from .memory.port import StoragePort
 from .regmap import ADDRESS_BITS
 from .ring.flit import Direction
-from .shell import Shell
-from .tile import Tile
+from .shell import Shell, shell_members
+from .tile import Tile, tile_members
 
-__all__ = ["Device"]
+__all__ = ["Part", "Device", "flat_ports"]
+
+
+class Part(enum.Enum):
+    """Modules of a device that holds its parts by name."""
+
+    SHELL = "ringloom_shell"
+    TILE = "ringloom_tile"
+
+
+def flat_ports(component: Any) -> dict[str, tuple[Value, wiring.Flow]]:
+    """Port name in Verilog to value and flow, for every port in the component's signature (not ``clk`` and ``rst``)."""
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        name = "_".join(map(str, path))
+        if name in ports:
+            raise ValueError(f"two ports of {type(component).__name__} are both called {name!r} in Verilog")
+        ports[name] = (value.as_value() if isinstance(value, ValueCastable) else value, member.flow)
+    return ports
 
 
 class Device(wiring.Component):
@@ -28,6 +48,8 @@ class Device(wiring.Component):
     ----------
     config : DeviceConfig
         The device.
+    instances : bool
+        Name the modules of its parts instead of holding them, for Verilog that has each of them once.
     firmware : sequence of int, optional
         Words of the management core's code memory, where ``control.kind`` is firmware; built from source by default.
 
@@ -41,12 +63,10 @@ class Device(wiring.Component):
         Port p of the storage of tile t.
     """
 
-    def __init__(self, *, config: DeviceConfig, firmware: Sequence[int] | None = None) -> None:
-        self.config = config
-        self.firmware = firmware or ()
-        if firmware is None and config.control.kind == "firmware":
-            from ringloom.firmware.build import image
-            self.firmware = image(config)
+    def __init__(self, *, config: DeviceConfig, firmware: Sequence[int] | None = None,
+                 instances: bool = False) -> None:
+        self.config, self._instances = config, instances
+        self.firmware = firmware
         storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
         super().__init__({
             "irq": Out(1),
@@ -59,12 +79,12 @@ class Device(wiring.Component):
         m = Module()
         config = self.config
         connect, flipped = wiring.connect, wiring.flipped
-        m.submodules.shell = shell = self.shell()
+        shell = self._part(m, "shell", Part.SHELL)
         connect(m, flipped(self.s_axil), shell.s_axil)
         connect(m, flipped(self.s_axi), shell.s_axi)
         m.d.comb += self.irq.eq(shell.irq)
         for t in range(config.tiles):
-            m.submodules[f"tile{t}"] = tile = self.tile()
+            tile = self._part(m, f"tile{t}", Part.TILE)
             m.d.comb += tile.number.eq(t)
             connect(m, getattr(shell, f"tile{t}"), tile.control)
             if config.tiles == 1:
@@ -77,10 +97,23 @@ class Device(wiring.Component):
                 connect(m, tile.storage[p], flipped(getattr(self, f"storage{t}_{p}")))
         return m
 
-    def shell(self) -> wiring.Component:
-        """What all tiles are joined to."""
-        return Shell(config=self.config, firmware=self.firmware)
+    def part(self, part: "Part") -> wiring.Component:
+        """What all tiles are joined to, or one of the tiles, which are all alike."""
+        if part is Part.TILE:
+            return Tile(config=self.config)
+        firmware = self.firmware
+        if firmware is None and self.config.control.kind == "firmware":
+            from ringloom.firmware.build import image
+            firmware = image(self.config)
+        return Shell(config=self.config, firmware=firmware or ())
 
-    def tile(self) -> wiring.Component:
-        """One tile; they are all alike."""
-        return Tile(config=self.config)
+    def _part(self, m: Module, name: str, part: "Part") -> Any:
+        if not self._instances:
+            m.submodules[name] = component = self.part(part)
+            return component
+        members = shell_members if part is Part.SHELL else tile_members
+        wires = wiring.Signature(members(self.config)).create(path=(name,))
+        ports = {f"{'i' if flow == wiring.In else 'o'}_{port}": value
+                 for port, (value, flow) in flat_ports(wires).items() if len(value)}
+        m.submodules[name] = Instance(part.value, i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
+        return wires

@@ -10,17 +10,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from amaranth import Value
 from amaranth.back import verilog
-from amaranth.hdl import ValueCastable
 from amaranth.lib import wiring
 
 from . import isa, regmap
 from .config import BEAT_BYTES, DeviceConfig, load
+from .device import Device, Part, flat_ports
 
 __all__ = ["TOP", "flat_ports", "to_verilog", "export_verilog", "export"]
 
@@ -49,17 +49,6 @@ lint_off -rule WIDTHTRUNC -file "*" -match "Operator ASSIGN*SHIFTR generates*"
 lint_off -rule WIDTHTRUNC -file "*" -match "Logical operator*"
 """
 """A Verilator configuration that goes with every exported file."""
-
-
-def flat_ports(component: wiring.Component) -> dict[str, tuple[Value, wiring.Flow]]:
-    """Port name in Verilog to value and flow, for every port in the component's signature (not ``clk`` and ``rst``)."""
-    ports = {}
-    for path, member, value in component.signature.flatten(component):
-        name = "_".join(map(str, path))
-        if name in ports:
-            raise ValueError(f"two ports of {type(component).__name__} are both called {name!r} in Verilog")
-        ports[name] = (value.as_value() if isinstance(value, ValueCastable) else value, member.flow)
-    return ports
 
 
 @contextmanager
@@ -92,12 +81,20 @@ def to_verilog(component: wiring.Component, name: str) -> str:
 def export_verilog(config: DeviceConfig) -> str:
     """Verilog text of the whole device: the same bytes for the same hardware, in every process.
 
-    The conversion runs in a process of its own with ``PYTHONHASHSEED=0``.
+    One tile stands inside the top. Several are converted once: the top joins module ``ringloom_shell`` and instances
+    of module ``ringloom_tile``, whose borders no combinational path crosses. Each conversion runs in a process of its
+    own with ``PYTHONHASHSEED=0``.
     Raises ``RuntimeError`` with the other process's message where it fails.
     """
+    names = [TOP] if config.tiles == 1 else [TOP, *(part.value for part in Part)]
+    with ThreadPoolExecutor() as pool:
+        return "".join(pool.map(lambda name: _converted(config, name), names))
+
+
+def _converted(config: DeviceConfig, name: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     tree = config.to_dict()
-    done = subprocess.run([sys.executable, "-m", "ringloom.hw.export"], input=json.dumps(tree), env=environment,
+    done = subprocess.run([sys.executable, "-m", "ringloom.hw.export", name], input=json.dumps(tree), env=environment,
                           capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         raise RuntimeError(f"the conversion of configuration {config.name!r} to Verilog failed:\n{done.stderr}")
@@ -179,12 +176,11 @@ def c_header(config: DeviceConfig) -> str:
     return text.getvalue()
 
 
-def _main() -> None:
-    from .device import Device
-
+def _main(name: str) -> None:
     config = load(DeviceConfig(), json.load(sys.stdin))
-    sys.stdout.write(to_verilog(Device(config=config), TOP))
+    device = Device(config=config, instances=config.tiles > 1)
+    sys.stdout.write(to_verilog(device if name == TOP else device.part(Part(name)), name))
 
 
 if __name__ == "__main__":
-    _main()
+    _main(sys.argv[1])

@@ -21,7 +21,22 @@ from .ring.flit import Direction, RingLink
 from .ring.host_stop import HostStop
 from .ring.link import LinkStages
 
-__all__ = ["Shell"]
+__all__ = ["Shell", "shell_members"]
+
+
+def shell_members(config: DeviceConfig) -> dict[str, wiring.Member]:
+    """Members of the shell of a device."""
+    tiles, links = range(config.tiles), RingLink(config)
+    return {
+        "irq": Out(1),
+        "s_axil": Out(AxiLite(address_bits=ADDRESS_BITS)),
+        "s_axi": Out(Axi()),
+        **{f"tile{t}": In(TileBorder()) for t in tiles},
+        **({"memory": Out(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS))}
+           if config.tiles == 1 else
+           {f"tile{t}_link_{way}": flow(links).array(len(Direction))
+            for t in tiles for way, flow in (("in", Out), ("out", In))}),
+    }
 
 
 class Shell(wiring.Component):
@@ -47,18 +62,7 @@ class Shell(wiring.Component):
 
     def __init__(self, *, config: DeviceConfig, firmware: Sequence[int] = ()) -> None:
         self.config, self.firmware = config, firmware
-        tiles = range(config.tiles)
-        links = RingLink(config)
-        super().__init__({
-            "irq": Out(1),
-            "s_axil": Out(AxiLite(address_bits=ADDRESS_BITS)),
-            "s_axi": Out(Axi()),
-            **{f"tile{t}": In(TileBorder()) for t in tiles},
-            **({"memory": Out(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS))}
-               if config.tiles == 1 else
-               {f"tile{t}_link_{way}": flow(links).array(len(Direction))
-                for t in tiles for way, flow in (("in", Out), ("out", In))}),
-        })
+        super().__init__(shell_members(config))
 
     def elaborate(self, platform):
         m = Module()

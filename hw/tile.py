@@ -26,7 +26,21 @@ from .ring.stop import RingStop
 from .tensor.engine import TensorEngine
 from .tensor.store import StoreEngine
 
-__all__ = ["Tile"]
+__all__ = ["Tile", "tile_members"]
+
+
+def tile_members(config: DeviceConfig) -> dict[str, wiring.Member]:
+    """Members of the tiles of a device."""
+    storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
+    links = RingLink(config)
+    return {
+        "number": In(STOP_BITS),
+        "control": Out(TileBorder()),
+        **({"host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS))}
+           if config.tiles == 1 else
+           {"link_in": In(links).array(len(Direction)), "link_out": Out(links).array(len(Direction))}),
+        "storage": Out(storage).array(config.ports),
+    }
 
 
 class Tile(wiring.Component):
@@ -56,16 +70,7 @@ class Tile(wiring.Component):
 
     def __init__(self, *, config: DeviceConfig) -> None:
         self.config = config
-        storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
-        super().__init__({
-            "number": In(STOP_BITS),
-            "control": Out(TileBorder()),
-            **({"host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS))}
-               if config.tiles == 1 else
-               {"link_in": In(RingLink(config)).array(len(Direction)),
-                "link_out": Out(RingLink(config)).array(len(Direction))}),
-            "storage": Out(storage).array(config.ports),
-        })
+        super().__init__(tile_members(config))
 
     def elaborate(self, platform):
         m = Module()

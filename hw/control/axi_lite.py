@@ -58,7 +58,8 @@ class AxiLiteSlave(wiring.Component):
     """Turns AXI4-Lite into a register bus; one read and one write at a time, independent of each other.
 
     AW and W come in any order. A write happens two cycles after the later of them was shown, and is answered one
-    later; a read is answered two cycles after its address; both later where the bus is. No output depends on an input of the same cycle.
+    later; a read is answered two cycles after its address; both later where the bus is. No output depends on an
+    input of the same cycle.
 
     Parameters
     ----------

@@ -34,8 +34,9 @@ class TileBorder(wiring.Signature):
 class ControlBorder(wiring.Component):
     """One register on every wire, both ways, so that no path through a tile's border is combinational.
 
-    Reads of a tile's registers have no effect, so that the address alone passes; the access ends :data:`.registers.REACH` cycles
-    behind it, which ``ControlRegisters`` counts. All wires are a cycle late in the same way, the cycle counter too: stamps are those of the outside.
+    Reads of a tile's registers have no effect, so that the address alone passes; the access ends
+    :data:`.registers.REACH` cycles behind it, which ``ControlRegisters`` counts. All wires are a cycle late in the same
+    way, the cycle counter too: stamps are those of the outside.
 
     Parameters
     ----------

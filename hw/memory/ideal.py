@@ -38,7 +38,8 @@ class IdealMemory(wiring.Component):
     def __init__(self, *, config: DeviceConfig) -> None:
         self._config = config
         super().__init__({
-            "ports": In(MemoryPort(address_bits=config.address_bits, tag_bits=memory_tag_bits(config))).array(config.ports),
+            "ports": In(MemoryPort(address_bits=config.address_bits,
+                                   tag_bits=memory_tag_bits(config))).array(config.ports),
             "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())).array(config.ports),
         })
 

@@ -7,7 +7,8 @@ from ..config import DeviceConfig
 from ..shaped import ShapedIntEnum
 
 __all__ = ["BEAT_BITS", "BEAT_SHIFT", "STROBE_BITS", "LEAF_TAG_BITS", "CLIENT_BITS", "TAG_BITS", "CONTEXT_BITS",
-           "EPOCH_BITS", "ORIGIN_BITS", "Client", "memory_tag_bits", "request_layout", "write_layout", "response_layout", "MemoryPort", "StoragePort"]
+           "EPOCH_BITS", "ORIGIN_BITS", "Client", "memory_tag_bits", "request_layout", "write_layout",
+           "response_layout", "MemoryPort", "StoragePort"]
 
 BEAT_BITS = 256
 BEAT_SHIFT = 5
@@ -57,10 +58,11 @@ def response_layout(tag_bits: int) -> data.StructLayout:
 class MemoryPort(wiring.Signature):
     """Requests of one 32-byte beat each, as the requester sees them.
 
-    Order is kept per tag only, and only among requests to one tile's memory. Requests to one address that are in flight together keep their order. The k-th
-    beat of ``write_data`` belongs to the k-th write of ``requests``; it may come before, with or after it. A write
-    is acknowledged when every port would read its bytes. Responses may be held back for as long as the requester
-    likes, but a requester must be able to take every response it asked for without issuing anything more.
+    Order is kept per tag only, and only among requests to one tile's memory. Requests to one address that are in
+    flight together keep their order. The k-th beat of ``write_data`` belongs to the k-th write of ``requests``; it may
+    come before, with or after it. A write is acknowledged when every port would read its bytes. Responses may be held
+    back for as long as the requester likes, but a requester must be able to take every response it asked for without
+    issuing anything more.
 
     Parameters
     ----------

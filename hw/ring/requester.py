@@ -123,8 +123,8 @@ class RemoteRequester(wiring.Component):
                 m.d.comb += [register.i[p].valid.eq(whole & (way == direction)), register.i[p].payload.eq(flit)]
 
         # -- signals
-        notice, filled, flit = self.notices, Signal(body, name="signal_body"), Signal(flit_layout(config), name="signal")
-        way = Signal(name="signal_way")
+        notice, way = self.notices, Signal(name="signal_way")
+        filled, flit = Signal(body, name="signal_body"), Signal(flit_layout(config), name="signal")
         m.d.comb += [
             way.eq(route(stops(config), self.stop, notice.p.tile)),
             filled.kind.eq(Request.SIGNAL), filled.address.eq(notice.p.semaphore),

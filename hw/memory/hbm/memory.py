@@ -41,7 +41,8 @@ class HbmMemory(wiring.Component):
         self._address = address_map(config)
         bus = CommandBus(self._address).members
         super().__init__({
-            "ports": In(MemoryPort(address_bits=config.address_bits, tag_bits=memory_tag_bits(config))).array(config.ports),
+            "ports": In(MemoryPort(address_bits=config.address_bits,
+                                   tag_bits=memory_tag_bits(config))).array(config.ports),
             "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())).array(config.ports),
             "events": Out(CHANNEL_EVENTS).array(config.ports),
             "commands": Out(wiring.Signature({name: Out(bus[name].shape) for name in COMMAND_RECORD})).array(
