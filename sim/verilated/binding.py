@@ -1,6 +1,7 @@
 """The verilated device behind the simulator protocol: a shared library through ctypes."""
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rl_burst_write": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p,
                                       ctypes.POINTER(ctypes.c_uint32)]),
     "rl_burst_read": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p]),
-    "rl_state": (ctypes.POINTER(_Member), [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
+    "rl_state": (ctypes.POINTER(_Member), [ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p),
                                            ctypes.POINTER(ctypes.c_uint32)]),
     "rl_adopted": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "rl_waves_start": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p),
@@ -57,12 +58,17 @@ def _load(path: Path, waves: bool) -> ctypes.CDLL:
     return library
 
 
-def _state(library: ctypes.CDLL, device: int | None) -> dict[str, tuple[int, int]]:
-    """Name to address and bytes of everything a model stores."""
-    base, count = ctypes.c_void_p(), ctypes.c_uint32()
-    table = library.rl_state(device, ctypes.byref(base), ctypes.byref(count))
-    assert base.value is not None
-    return {table[i].name.decode(): (base.value + table[i].offset, table[i].size) for i in range(count.value)}
+def _state(library: ctypes.CDLL, device: int | None) -> dict[tuple[int, str], tuple[int, int]]:
+    """Model and name to address and bytes of everything that the models of a device store."""
+    base, count, found = ctypes.c_void_p(), ctypes.c_uint32(), {}
+    for model in itertools.count():
+        table = library.rl_state(device, model, ctypes.byref(base), ctypes.byref(count))
+        if not table:
+            return found
+        assert base.value is not None
+        found |= {(model, table[i].name.decode()): (base.value + table[i].offset, table[i].size)
+                  for i in range(count.value)}
+    raise AssertionError
 
 
 def _check_writable(path: Path) -> None:
@@ -129,9 +135,9 @@ class VerilatedSimulator:
             return
         library, device = self._make(waves=True)
         old = _state(self._library, self._open())
-        for name, (data, size) in _state(library, device).items():
-            if old.get(name, (0, 0))[1] == size:
-                ctypes.memmove(data, old[name][0], size)
+        for key, (data, size) in _state(library, device).items():
+            if old.get(key, (0, 0))[1] == size:
+                ctypes.memmove(data, old[key][0], size)
         library.rl_adopted(device, self.cycle)
         self._library.rl_destroy(self._device)
         self._library, self._device, self._waves_library = library, device, True

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from ringloom.hw import export
 from ringloom.hw.config import DeviceConfig
-from ringloom.hw.export import TOP, export_verilog
+from ringloom.hw.export import export_verilog
 from ringloom.sim.progress import Progress
 
 from .cache import Cache, cache_folder, digest
+from .models import Model, models, ports_header, registered_reset, scopes, state_header, top_ports
 from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 
 __all__ = ["Builder", "for_simulation", "top_ports", "scopes"]
@@ -40,20 +41,6 @@ def _hardware_sources() -> list[bytes]:
     folder = Path(export.__file__).parent
     return [part for path in sorted(folder.rglob("*.py"))
             for part in (str(path.relative_to(folder)).encode(), path.read_bytes())]
-
-
-def top_ports(verilog: str, top: str = TOP) -> dict[str, int]:
-    """Port name to bits of module ``top``, read from text that Yosys wrote."""
-    body = re.search(rf"^module {re.escape(top)}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
-    if body is None:
-        raise BuildError(f"no module {top!r} in the Verilog")
-    found = re.findall(r"^  (?:input|output) (?:\[(\d+):0\] )?(\w+);", body[0], re.MULTILINE)
-    return {name: int(high or 0) + 1 for high, name in found}
-
-
-def scopes(verilog: str, top: str = TOP) -> list[str]:
-    """Hierarchical names of the blocks below ``top``: Amaranth names a module by its path."""
-    return re.findall(rf"^module \\{re.escape(top)}\.(\S+) \(", verilog, re.MULTILINE)
 
 
 def for_simulation(verilog: str) -> str:
@@ -109,27 +96,8 @@ def _escaped(name: str) -> str:
     return name.replace("\\", r"\\")
 
 
-def _registered_reset(verilog: str, top: str = TOP) -> str:
-    """Let the reset of the design come from a register with a clock of its own, ``rst_set``.
-
-    Amaranth's next states depend on the reset; were it an input, Verilator would compute them all again for every
-    change of any input.
-    """
-    found = re.search(rf"^module {re.escape(top)}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise BuildError(f"no module {top!r} in the Verilog")
-    body = re.sub(r"(module [^;]*?)\brst\b", r"\1rst_in, rst_set", found[0], count=1)
-    body = body.replace("  input rst;\n  wire rst;\n",
-                        "  input rst_in, rst_set;\n  reg rst;\n  always @(posedge rst_set) rst <= rst_in;\n")
-    return verilog[:found.start()] + body + verilog[found.end():]
-
-
-def _ports_header(verilog: str) -> str:
-    ports = top_ports(verilog)
-    matches = (re.fullmatch(r"storage(\d+)_(\d+)_enable", name) for name in ports)
-    storage = sorted((int(found[1]), int(found[2])) for found in matches if found)
-    calls = " ".join(f"X({i}, {tile}, storage{tile}_{port}_)" for i, (tile, port) in enumerate(storage))
-    return f"#define RL_TILES {max((tile + 1 for tile, _ in storage), default=0)}\n#define RL_STORAGE(X) {calls}\n"
+def _harness_sources(harness: str) -> list[bytes]:
+    return [path.read_bytes() for path in (_HERE / harness, *sorted(_HERE.glob("*.h")))]
 
 
 def _firmware(config: DeviceConfig) -> list[str]:
@@ -170,8 +138,8 @@ class Builder:
 
     def library_name(self, verilog: str, waves: bool = False, harness: str = HARNESS) -> str:
         """The cache's name of the library of ``verilog``."""
-        return digest(_registered_reset(for_simulation(verilog)), _ports_header(verilog),
-                      (_HERE / harness).read_bytes(), self.verilator.identity, self.compiler.identity,
+        return digest(for_simulation(verilog), ports_header(verilog), *_harness_sources(harness),
+                      self.verilator.identity, self.compiler.identity,
                       *_VERILATOR_FLAGS, *_DEFINES, *_CXX_FLAGS, _FAST, str(waves)) + ".so"
 
     def library(self, verilog: str, waves: bool = False, harness: str = HARNESS) -> Path:
@@ -188,15 +156,14 @@ class Builder:
     def _build(self, verilog: str, waves: bool, harness: str, scratch: Path) -> Path:
         self._zig.start()
         self.progress(f"verilating (Verilog to C++{', a second time for waves' if waves else ''})")
-        generated = scratch / "obj"
-        source = scratch / "device.v"
-        source.write_text(_registered_reset(for_simulation(verilog)), encoding="utf-8")
-        run([str(self.verilator.binary), "--cc", "--prefix", "Vringloom", "--top-module", TOP, "--Mdir", str(generated),
-             *_VERILATOR_FLAGS, *(["--trace-vcd"] if waves else []), str(source)], what="verilator",
-            environment={"VERILATOR_ROOT": str(self.verilator.root)})
-        (generated / "ports.h").write_text(f"#define RL_WAVES {int(waves)}\n" + _ports_header(verilog))
-        (generated / "state.h").write_text(_state_header((generated / "Vringloom___024root.h").read_text()))
-        objects = self._compile(generated, _HERE / harness)
+        quick, parts = for_simulation(verilog), models(verilog)
+        with ThreadPoolExecutor(_cores()) as pool:
+            folders = list(pool.map(lambda part: self._verilate(quick, part, waves, scratch), parts))
+        headers = [state_header((folder / f"{part.prefix}___024root.h").read_text(), part)
+                   for folder, part in zip(folders, parts, strict=True)]
+        (folders[0] / "ports.h").write_text(f"#define RL_WAVES {int(waves)}\n" + ports_header(verilog))
+        (folders[0] / "state.h").write_text("".join(headers))
+        objects = self._compile(folders, _HERE / harness)
         self._zig.wait(self.progress)
         self.progress("linking")
         library = scratch / "device.so"
@@ -204,44 +171,52 @@ class Builder:
             what="the linker", environment=self.compiler.environment)
         return library
 
-    def _compile(self, generated: Path, harness: Path) -> list[Path]:
-        """Objects of the design, the harness and Verilator's runtime; the last are the same for every design."""
-        makefile = (generated / "Vringloom_classes.mk").read_text()
-        names = re.search(r"VM_GLOBAL_FAST \+= \\\n((?:\s+\S+ \\\n)*)", makefile)
-        if names is None:
-            raise BuildError("Verilator's list of runtime files has an unknown form")
+    def _verilate(self, verilog: str, part: Model, waves: bool, scratch: Path) -> Path:
+        """C++ of one model; returns its folder."""
+        generated, source = scratch / part.prefix, scratch / f"{part.prefix}.v"
+        source.write_text(registered_reset(verilog, part.top), encoding="utf-8")
+        run([str(self.verilator.binary), "--cc", "--prefix", part.prefix, "--top-module", part.top, "--Mdir",
+             str(generated), *_VERILATOR_FLAGS, *(["--trace-vcd"] if waves else []), str(source)], what="verilator",
+            environment={"VERILATOR_ROOT": str(self.verilator.root)})
+        return generated
+
+    def _compile(self, folders: list[Path], harness: Path) -> list[Path]:
+        """Objects of the models, the harness and Verilator's runtime; the last are the same for every design."""
+        names: set[str] = set()
+        for folder in folders:
+            makefile = next(folder.glob("*_classes.mk")).read_text()
+            listed = re.search(r"VM_GLOBAL_FAST \+= \\\n((?:\s+\S+ \\\n)*)", makefile)
+            if listed is None:
+                raise BuildError("Verilator's list of runtime files has an unknown form")
+            names |= set(re.findall(r"\w+", listed[1]))
         key = digest(self.verilator.identity, self.compiler.identity, *_CXX_FLAGS, *_DEFINES, _RUNTIME)
 
         def runtime(name: str) -> Path:
             def make(scratch: Path) -> Path:
-                return self._object(self.verilator.include / f"{name}.cpp", scratch / f"{name}.o", _RUNTIME, scratch)
+                return self._object(self.verilator.include / f"{name}.cpp", scratch / f"{name}.o", _RUNTIME, [scratch])
             return self.cache.get(f"{key}-{name}.o", make)
 
+        units = [unit for folder in folders for unit in _units(folder)]
+        driver = folders[0] / "unit_harness.cc"
+        driver.write_text(f'#include "{harness}"\n')
         with ThreadPoolExecutor(_cores()) as pool:
-            futures = [pool.submit(self._object, unit, unit.with_suffix(".o"), level, generated)
-                       for unit, level in _units(generated, harness)]
-            futures += [pool.submit(runtime, name) for name in re.findall(r"\w+", names[1])]
+            futures = [pool.submit(self._object, unit, unit.with_suffix(".o"), level, folders)
+                       for unit, level in (*units, (driver, _FAST))]
+            futures += [pool.submit(runtime, name) for name in sorted(names)]
             self.progress(f"compiling: 0 of {len(futures)} files")
             for count, _ in enumerate(as_completed(futures), 1):
                 self.progress(f"compiling: {count} of {len(futures)} files")
             return [future.result() for future in futures]
 
-    def _object(self, source: Path, target: Path, level: str, include: Path) -> Path:
-        run([*self.compiler.command, "-c", level, *_CXX_FLAGS, *_DEFINES, f"-I{include}",
-             f"-I{self.verilator.include}", f"-I{self.verilator.include / 'vltstd'}", "-o", str(target), str(source)],
+    def _object(self, source: Path, target: Path, level: str, include: list[Path]) -> Path:
+        run([*self.compiler.command, "-c", level, *_CXX_FLAGS, *_DEFINES,
+             *(f"-I{folder}" for folder in (*include, _HERE, self.verilator.include,
+                                            self.verilator.include / "vltstd")), "-o", str(target), str(source)],
             what="the C++ compiler", environment=self.compiler.environment)
         return target
 
 
-def _state_header(root: str) -> str:
-    """Names of everything a model stores, from the header of its root: ``RL_MEMBERS(X)`` calls X(name) for each."""
-    ports = re.findall(r"^\s*VL_(?:IN|OUT)(?:8|16|64|W)?\(&?(\w+),", root, re.MULTILINE)
-    data = re.findall(r"^\s*(?:[CSIQ]Data|VlWide<|VlUnpacked<)[^;(]*?(\w+);", root, re.MULTILINE)
-    members = [name for name in (*ports, *data) if not name.startswith("__V")]
-    return "#define RL_MEMBERS(X) " + " ".join(f"X({name})" for name in members) + "\n"
-
-
-def _units(folder: Path, harness: Path) -> list[tuple[Path, str]]:
+def _units(folder: Path) -> list[tuple[Path, str]]:
     """Translation units and their optimization, those that take longest first.
 
     Every unit reads all of Verilator's headers, so the many files it writes are put together into a few units.
@@ -258,7 +233,6 @@ def _units(folder: Path, harness: Path) -> list[tuple[Path, str]]:
         for path in members:
             min(shares, key=lambda share: sum(p.stat().st_size for p in share)).append(path)
         units += [(f"{kind}{i}", level, share) for i, share in enumerate(shares)]
-    units.append(("harness", _FAST, [harness]))
     jobs = []
     for name, level, share in units:
         unit = folder / f"unit_{name}.cc"

@@ -1,19 +1,17 @@
-// The clock loop of a verilated device: storage in host memory, AXI masters, waves. One instance is one device.
+// What Python calls of a verilated device: the clock loop, AXI masters, waves. One instance is one device.
 //
 // A cycle: with the clock low and every input set the design is settled; what storage is asked for and what the AXI
 // masters see is sampled; the clock rises; storage's answer is put on the wires; the clock falls. The AXI masters
 // follow the rule at the top of axi_driver.py, edge for edge.
 //
-// ports.h is made for each design: RL_STORAGE(X) calls X(index, tile, prefix) for every storage port, and RL_TILES
-// counts the tiles; RL_WAVES is 1 where the model can record. state.h names what the model stores: RL_MEMBERS(X).
+// ports.h is made for each design: RL_TILES counts the tiles, RL_SPLIT is 1 where they are models of their own, RL_WAVES
+// is 1 where the models can record. state.h names what a model stores: RL_MEMBERS(X), and RL_TILE_MEMBERS(X) of a tile.
 
-#include "Vringloom.h"
-#include "Vringloom___024root.h"
 #include "ports.h"
-#include "state.h"
-#include "verilated.h"
-#if RL_WAVES
-#include "verilated_vcd_c.h"
+#if RL_SPLIT
+#include "split.h"
+#else
+#include "whole.h"
 #endif
 
 #include <cstddef>
@@ -21,92 +19,10 @@
 #include <cstring>
 #include <memory>
 
-// Evaluates all combinational logic, as Verilator does once at the start.
-void Vringloom___024root___eval_settle(Vringloom___024root* root);
-
 namespace {
-
-constexpr uint32_t kBeat = 32;
-constexpr uint64_t kCycleTime = 1000;  // picoseconds of a cycle in waves
 
 // Results of a bus access beside the four AXI responses.
 enum Status : int { kOkay = 0, kTimeoutAw = 4, kTimeoutW, kTimeoutB, kTimeoutAr, kTimeoutR };
-
-struct Device {
-    VerilatedContext context;
-    std::unique_ptr<Vringloom> top;
-#if RL_WAVES
-    std::unique_ptr<VerilatedVcdC> waves;
-    uint64_t waves_from = 0, waves_to = 0;
-#endif
-    uint64_t cycle = 0;
-    uint64_t limit = 0;
-    bool dirty = true;  // an input changed since the last eval
-    uint8_t* memory[RL_TILES] = {};
-    uint64_t beat_mask = 0;
-
-    Device() {
-        context.traceEverOn(RL_WAVES);
-        top = std::make_unique<Vringloom>(&context, "");
-        top->clk = 0;
-        reset(true);
-    }
-
-    // Takes effect at once: the register of the reset has a clock of its own.
-    void reset(bool on) {
-        top->rst_in = on;
-        top->rst_set = 0;
-        top->eval();
-        top->rst_set = 1;
-        top->eval();
-    }
-
-    void settle() {
-        if (dirty) {
-            top->eval();
-            dirty = false;
-        }
-    }
-
-    void record(uint64_t half) {
-#if RL_WAVES
-        if (waves && cycle >= waves_from && cycle < waves_to) waves->dump(cycle * kCycleTime + half);
-#endif
-    }
-
-    void edge() {
-        settle();
-        // Every request is a register: it is sampled now, and its answer shown behind the edge.
-#define X(index, tile, prefix)                                                                     \
-    alignas(32) uint8_t read##index[kBeat];                                                        \
-    const bool asked##index = top->prefix##enable;                                                 \
-    uint8_t* const beat##index                                                                     \
-        = memory[tile] + (static_cast<uint64_t>(top->prefix##address) & beat_mask) * kBeat;        \
-    if (asked##index) std::memcpy(read##index, beat##index, kBeat);
-        RL_STORAGE(X)
-#undef X
-#define X(index, tile, prefix)                                                                     \
-    if (asked##index && top->prefix##write) {                                                      \
-        const uint32_t strobe = top->prefix##strobe;                                               \
-        const uint8_t* const data = reinterpret_cast<const uint8_t*>(top->prefix##write_data.data()); \
-        if (strobe == 0xFFFFFFFFu) std::memcpy(beat##index, data, kBeat);                          \
-        else for (uint32_t i = 0; i < kBeat; ++i) if (strobe >> i & 1) beat##index[i] = data[i];   \
-    }
-        RL_STORAGE(X)
-#undef X
-        record(kCycleTime / 2);
-        top->clk = 1;
-        top->eval();
-        ++cycle;
-        record(0);
-#define X(index, tile, prefix)                                                                     \
-    if (asked##index) std::memcpy(top->prefix##read_data.data(), read##index, kBeat);
-        RL_STORAGE(X)
-#undef X
-        top->clk = 0;
-        top->eval();
-    }
-};
 
 // The two AXI ports differ in width and in bursts alone; a port names the signals of one of them.
 #define RL_PORT(NAME, prefix)                                                                      \
@@ -245,7 +161,7 @@ void rl_destroy(Device* device) {
 #if RL_WAVES
     if (device->waves) device->waves->close();
 #endif
-    device->top->final();
+    device->finish();
     delete device;
 }
 
@@ -282,28 +198,17 @@ int rl_burst_read(Device* device, uint64_t address, uint32_t beats, uint8_t* dat
     return read(*device, Full{*device->top}, kBeat, address, beats, data);
 }
 
-struct Member {
-    const char* name;
-    uint64_t offset, size;
-};
-
-// Everything the model stores, so that a model built from the same Verilog can go on where this one stands:
-// names and places from `base` on. A table of constants, because thousands of statements take long to compile.
-const Member* rl_state(Device* device, void** base, uint32_t* count) {
-#define X(member) {#member, offsetof(Vringloom___024root, member), sizeof(Vringloom___024root::member)},
-    static constexpr Member table[] = {RL_MEMBERS(X)};
-#undef X
+// Everything a model stores, so that one built from the same Verilog can go on where this one stands: names and places
+// from `base` on. Models are numbered from 0; behind the last one there is no table.
+const Member* rl_state(Device* device, uint32_t model, void** base, uint32_t* count) {
     device->settle();
-    *base = device->top->rootp;
-    *count = sizeof(table) / sizeof(table[0]);
-    return table;
+    return device->state(model, base, count);
 }
 
 // What rl_state shows has been written from outside.
 void rl_adopted(Device* device, uint64_t cycle) {
     device->cycle = cycle;
-    Vringloom___024root___eval_settle(device->top->rootp);
-    device->dirty = true;
+    device->adopted();
 }
 
 #if RL_WAVES
@@ -316,7 +221,7 @@ int rl_waves_start(Device* device, const char* path, const char* const* scopes, 
     waves->set_time_resolution("1ps");
     if (count) waves->dumpvars(1, "ringloom");  // clock, reset, interrupt and buses are always there
     for (uint32_t i = 0; i < count; ++i) waves->dumpvars(99, scopes[i]);
-    device->top->trace(waves.get(), 99);
+    device->trace(*waves);
     waves->open(path);
     if (!waves->isOpen()) return 0;
     device->waves = std::move(waves);

@@ -1,0 +1,132 @@
+// A device whose tiles are models of their own, all of one class: see harness.cpp.
+//
+// No output of a tile depends on its inputs within a cycle. So all models see the clock rise with the inputs of the
+// cycle; then the tiles' outputs, which are final, are put on the shell's inputs, the shell settles, and its outputs
+// are put on the tiles'. That is what one model of everything would do.
+//
+// ports.h: RL_STORAGE(X) calls X(port, prefix) for the RL_PORTS storage ports of a tile; RL_TO_SHELL(X) and
+// RL_TO_TILES(X) call X(tile, member of the shell, member of the tile) for every wire between them.
+
+#pragma once
+
+#include "Vringloom.h"
+#include "Vringloom___024root.h"
+#include "Vtile.h"
+#include "Vtile___024root.h"
+#include "model.h"
+#include "state.h"
+
+#include <string>
+
+void Vringloom___024root___eval_settle(Vringloom___024root* root);
+void Vtile___024root___eval_settle(Vtile___024root* root);
+
+struct Device : DeviceBase {
+    std::unique_ptr<Vringloom> top;
+    std::unique_ptr<Vtile> tiles[RL_TILES];
+    Access accesses[RL_TILES][RL_PORTS];
+
+    Device() {
+        top = std::make_unique<Vringloom>(&context, "shell");
+        top->clk = 0;
+        for (int tile = 0; tile < RL_TILES; ++tile) {
+            tiles[tile] = std::make_unique<Vtile>(&context, ("tile" + std::to_string(tile)).c_str());
+            tiles[tile]->clk = 0;
+            tiles[tile]->number = tile;
+        }
+        reset(true);
+    }
+
+    void finish() {
+        top->final();
+        for (auto& tile : tiles) tile->final();
+    }
+
+    void reset(bool on) {
+        set_reset(*top, on);
+        for (auto& tile : tiles) set_reset(*tile, on);
+        to_shell();
+        to_tiles();
+    }
+
+    void to_shell() {
+#define X(tile, outside, inside) top->outside = tiles[tile]->inside;
+        RL_TO_SHELL(X)
+#undef X
+        top->eval();
+    }
+
+    void to_tiles() {
+#define X(tile, outside, inside) tiles[tile]->inside = top->outside;
+        RL_TO_TILES(X)
+#undef X
+        for (auto& tile : tiles) tile->eval();
+    }
+
+    void settle() {
+        if (dirty) {
+            top->eval();
+            to_tiles();
+            dirty = false;
+        }
+    }
+
+    void edge() {
+        settle();
+        for (int number = 0; number < RL_TILES; ++number) {
+            Vtile& tile = *tiles[number];
+#define X(port, prefix)                                                                            \
+    accesses[number][port].sample(tile.prefix##enable, tile.prefix##write, tile.prefix##address & beat_mask, \
+                                  tile.prefix##strobe, tile.prefix##write_data, memory[number]);
+            RL_STORAGE(X)
+#undef X
+        }
+        record(kCycleTime / 2);
+        top->clk = 1;
+        top->eval();
+        for (int number = 0; number < RL_TILES; ++number) {
+            Vtile& tile = *tiles[number];
+            tile.clk = 1;
+            tile.eval();
+        }
+        ++cycle;
+        record(0);
+        for (int number = 0; number < RL_TILES; ++number) {
+            Vtile& tile = *tiles[number];
+#define X(port, prefix) accesses[number][port].answer(tile.prefix##read_data);
+            RL_STORAGE(X)
+#undef X
+            tile.clk = 0;
+        }
+        top->clk = 0;
+        to_shell();
+        to_tiles();
+    }
+
+    // Model 0 is the shell, the others are the tiles.
+    const Member* state(uint32_t model, void** base, uint32_t* count) {
+#define X(member) {#member, offsetof(Vringloom___024root, member), sizeof(Vringloom___024root::member)},
+        static constexpr Member shell[] = {RL_MEMBERS(X)};
+#undef X
+#define X(member) {#member, offsetof(Vtile___024root, member), sizeof(Vtile___024root::member)},
+        static constexpr Member tile[] = {RL_TILE_MEMBERS(X)};
+#undef X
+        if (model > RL_TILES) return nullptr;
+        *base = model ? static_cast<void*>(tiles[model - 1]->rootp) : top->rootp;
+        *count = model ? sizeof(tile) / sizeof(tile[0]) : sizeof(shell) / sizeof(shell[0]);
+        return model ? tile : shell;
+    }
+
+    void adopted() {
+        Vringloom___024root___eval_settle(top->rootp);
+        for (auto& tile : tiles) Vtile___024root___eval_settle(tile->rootp);
+        dirty = true;
+    }
+
+#if RL_WAVES
+    void trace(VerilatedVcdC& file) {
+        top->trace(&file, 99);
+        for (auto& tile : tiles) tile->trace(&file, 99);
+    }
+#endif
+};
