@@ -13,6 +13,9 @@
 #include <cstring>
 #include <memory>
 
+// Nothing here is seen by another library of the same process: a device with waves takes over from one without.
+namespace {
+
 constexpr uint32_t kBeat = 32;
 constexpr uint64_t kCycleTime = 1000;  // picoseconds of a cycle in waves
 
@@ -76,3 +79,5 @@ void set_reset(Top& top, bool on) {
     top.rst_set = 1;
     top.eval();
 }
+
+}  // namespace

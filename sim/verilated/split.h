@@ -21,6 +21,8 @@
 void Vringloom___024root___eval_settle(Vringloom___024root* root);
 void Vtile___024root___eval_settle(Vtile___024root* root);
 
+namespace {
+
 struct Device : DeviceBase {
     std::unique_ptr<Vringloom> top;
     std::unique_ptr<Vtile> tiles[RL_TILES];
@@ -130,3 +132,5 @@ struct Device : DeviceBase {
     }
 #endif
 };
+
+}  // namespace

@@ -10,6 +10,8 @@
 // Evaluates all combinational logic, as Verilator does once at the start.
 void Vringloom___024root___eval_settle(Vringloom___024root* root);
 
+namespace {
+
 struct Device : DeviceBase {
     std::unique_ptr<Vringloom> top;
 
@@ -70,3 +72,5 @@ struct Device : DeviceBase {
     void trace(VerilatedVcdC& file) { top->trace(&file, 99); }
 #endif
 };
+
+}  // namespace
