@@ -27,7 +27,7 @@ COUNTERS = (
     Counter("cycles", "cycles", "cycles in which a job runs, from the accepted doorbell to its end"),
     Counter("array.active", "cycles", "a row of activations enters the array"),
     Counter("idle.memory", "cycles", "array idle; a read is outstanding, or a write waits for memory"),
-    Counter("idle.ring", "cycles", "array idle; a transfer on the ring is outstanding"),
+    Counter("idle.ring", "cycles", "array idle; a beat of another tile's memory or a collective is outstanding"),
     Counter("idle.fill", "cycles", "array idle; the array fills or drains, or results are requantized"),
     Counter("idle.command", "cycles", "array idle; nothing runs: commands are fetched, decoded or ordered"),
     Counter("array.idle_weight", "cycles", "a MATMUL runs and waits for its next weight tile"),
@@ -42,6 +42,12 @@ COUNTERS = (
     Counter("store.wait_accumulator", "cycles", "STORE waits for an accumulator bank that MATMUL uses"),
     Counter("memory.reads", "beats", "read beats that the memory ports accepted", 8),
     Counter("memory.writes", "beats", "write beats that the memory ports accepted", 8),
+    *(Counter(f"ring.{name}_{direction}", unit, f"{doc}, {direction}")
+      for direction in ("clockwise", "counterclockwise") for name, unit, doc in (
+          ("flits", "flits", "flits that left this tile's stop"),
+          ("forwarded", "flits", "of these, flits that came from other stops"),
+          ("stalls", "cycles", "flits waited at this tile's stop and none could leave"),
+      )),
     Counter("commands.load", "commands", "LOAD commands ended"),
     Counter("commands.matmul", "commands", "MATMUL commands ended"),
     Counter("commands.store", "commands", "STORE commands ended"),

@@ -106,7 +106,8 @@ class Tile(wiring.Component):
         m.submodules.memory = memory
         connect(m, control.memory, control_router.i)
         m.d.comb += control.tile.eq(self.number)
-        arbiter = self._ring(m, control) if config.tiles > 1 else self._alone(m, clients)
+        m.submodules.performance = performance = PerformanceCounters(config=config)
+        arbiter = self._ring(m, control, performance) if config.tiles > 1 else self._alone(m, clients)
         for p in range(config.ports):
             for name, ports in clients.items():
                 connect(m, ports[p], getattr(arbiter, name)[p])
@@ -119,7 +120,6 @@ class Tile(wiring.Component):
         ).any())
 
         m.submodules.registers = registers = TileRegisters(config=config)
-        m.submodules.performance = performance = PerformanceCounters(config=config)
         connect(m, own.bus, registers.bus)
         if config.control.kind == "firmware":
             m.submodules.slots = slots = JobSlots()
@@ -169,7 +169,7 @@ class Tile(wiring.Component):
         clients["host"] = host_router.o
         return arbiter
 
-    def _ring(self, m: Module, control: CommandProcessor) -> PooledArbiter:
+    def _ring(self, m: Module, control: CommandProcessor, performance: PerformanceCounters) -> PooledArbiter:
         """One of several: a stop, requests from here and to here, and signals."""
         config, connect = self.config, wiring.connect
         m.submodules.arbiter = arbiter = PooledArbiter(config=config)
@@ -194,5 +194,9 @@ class Tile(wiring.Component):
             connect(m, arbiter.remote_data[p], requester.write_data[p])
             connect(m, arbiter.ring_responses[p], server.responses[p])
         connect(m, control.notices, requester.notices)
-        m.d.comb += [control.notice.eq(server.notice), control.notice_valid.eq(server.notice_valid)]
+        m.d.comb += [
+            control.notice.eq(server.notice), control.notice_valid.eq(server.notice_valid),
+            performance.near.eq(arbiter.near), performance.far.eq(arbiter.far),
+            *(performance.lanes[d].eq(stop.events[d]) for d in Direction),
+        ]
         return arbiter

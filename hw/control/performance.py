@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
 from ..counters import CAUSES, COUNTER_BITS, COUNTERS
+from ..ring.flit import LANE_EVENTS, Direction
 from .engine import LOAD_EVENTS, MATMUL_EVENTS, STORE_EVENTS
 
 __all__ = ["PerformanceCounters"]
@@ -31,6 +32,10 @@ class PerformanceCounters(wiring.Component):
         Of LOAD, MATMUL, STORE.
     active, ended, matmul_queued, matmul_waiting : In(1)
         As ``TileControl`` has them.
+    near, far : In(1)
+        Where there are several tiles: LOAD or STORE wait for this tile's memory; for another's.
+    lanes : In(LANE_EVENTS).array(directions)
+        What the ring's stop does.
     reads, writes : In
         Read and write requests that the memory ports accepted in this cycle.
     snapshot : In(1), index : In, value : Out(48)
@@ -41,6 +46,7 @@ class PerformanceCounters(wiring.Component):
             "load_events": In(LOAD_EVENTS), "matmul_events": In(MATMUL_EVENTS), "store_events": In(STORE_EVENTS),
             "busy": In(3), "done": In(3),
             "active": In(1), "ended": In(1), "matmul_queued": In(1), "matmul_waiting": In(1),
+            "near": In(1), "far": In(1), "lanes": In(LANE_EVENTS).array(len(Direction)),
             "reads": In(range(config.ports + 1)), "writes": In(range(config.ports + 1)),
             "snapshot": In(1),
             "index": In(range(len(COUNTERS))),
@@ -49,10 +55,11 @@ class PerformanceCounters(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        waits = self.load_events.reading | self.store_events.writing
         holds = {
             "array.active": self.matmul_events.active,
-            "idle.memory": self.load_events.reading | self.store_events.writing,
-            "idle.ring": Const(0),  # there is no ring yet
+            "idle.memory": self.near | (waits & ~self.far),
+            "idle.ring": self.far,
             # Results between the array and memory are STORE's, weights and rows before it MATMUL's.
             "idle.fill": self.matmul_events.filling | self.busy[1] | self.busy[2],
             "idle.command": Const(1),
@@ -77,6 +84,10 @@ class PerformanceCounters(wiring.Component):
             "commands.load": self.done[0], "commands.matmul": self.done[1], "commands.store": self.done[2],
             "jobs": self.ended,
         }
+        for direction in Direction:
+            lane, name = self.lanes[direction], direction.name.lower()
+            amounts |= {f"ring.flits_{name}": lane.injected | lane.forwarded, f"ring.forwarded_{name}": lane.forwarded,
+                        f"ring.stalls_{name}": lane.stalled}
         assert set(amounts) == {c.name for c in COUNTERS}
         latched = Array([Signal(COUNTER_BITS, name=f"latched_{c.name.replace('.', '_')}") for c in COUNTERS])
         for counter, copy in zip(COUNTERS, latched, strict=True):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import DeviceConfig
 from ..isa import SEMAPHORES
 from ..memory.arbiter import rotate
-from ..memory.pooled import tile_of
+from ..memory.pooled_port import tile_of
 from ..memory.port import CONTEXT_BITS, EPOCH_BITS, TAG_BITS, request_layout, response_layout, write_layout
 from .flit import STOP_BITS, Request, flit_layout, request_body, response_body, stops
 from .route import route
