@@ -42,16 +42,18 @@ COUNTERS = (
     Counter("store.wait_accumulator", "cycles", "STORE waits for an accumulator bank that MATMUL uses"),
     Counter("memory.reads", "beats", "read beats that the memory ports accepted", 8),
     Counter("memory.writes", "beats", "write beats that the memory ports accepted", 8),
-    *(Counter(f"ring.{name}_{direction}", unit, f"{doc}, {direction}")
-      for direction in ("clockwise", "counterclockwise") for name, unit, doc in (
-          ("flits", "flits", "flits that left this tile's stop"),
-          ("forwarded", "flits", "of these, flits that came from other stops"),
-          ("stalls", "cycles", "flits waited at this tile's stop and none could leave"),
-      )),
     Counter("commands.load", "commands", "LOAD commands ended"),
     Counter("commands.matmul", "commands", "MATMUL commands ended"),
     Counter("commands.store", "commands", "STORE commands ended"),
     Counter("jobs", "jobs", "jobs ended, whatever their status"),
+    Counter("ring.busy", "cycles", "a RING command is in the engine"),
+    Counter("ring.bytes", "bytes", "bytes that RING commands read from and wrote to memory", 128),
+    *(Counter(f"ring.flits_{way}", "flits", f"flits that the tile's stop put on its {way} link", 1)
+      for way in ("clockwise", "counterclockwise")),
+    *(Counter(f"ring.forwarded_{way}", "flits", "of these, flits that came from other stops")
+      for way in ("clockwise", "counterclockwise")),
+    *(Counter(f"ring.stalls_{way}", "cycles", f"the tile's stop has a flit for its {way} link, and none may go")
+      for way in ("clockwise", "counterclockwise")),
 )
 
 CAUSES = ("array.active", "idle.memory", "idle.ring", "idle.fill", "idle.command")

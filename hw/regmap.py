@@ -107,6 +107,7 @@ TILE = (
     Register("channel_select", 0x040, Access.RW, "bits 15:8: a DRAM channel; bits 4:0: one of its counters"),
     Register("channel_value_low", 0x044, Access.RO, "the counter that channel_select names"),
     Register("channel_value_high", 0x048, Access.RO, "its upper half"),
+    Register("ring_state", 0x04C, Access.RO, "as load_state; 0 where the device has one tile"),
     *(Register(f"semaphore{i}", 0x080 + 4 * i, Access.RO, f"value of semaphore {i}", 16) for i in range(SEMAPHORES)),
     *(Register(f"counter_{c.name.replace('.', '_')}_{half}", 0x200 + 8 * i + 4 * j, Access.RO,
                f"{c.name}, {c.unit}, as latched by snapshot" if j == 0 else "its upper half")

@@ -83,6 +83,7 @@ class PerformanceCounters(wiring.Component):
             "memory.reads": self.reads, "memory.writes": self.writes,
             "commands.load": self.done[0], "commands.matmul": self.done[1], "commands.store": self.done[2],
             "jobs": self.ended,
+            "ring.busy": 0, "ring.bytes": 0,
         }
         for direction in Direction:
             lane, name = self.lanes[direction], direction.name.lower()
