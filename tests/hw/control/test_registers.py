@@ -122,7 +122,7 @@ def test_every_register(stall):
             elif not register.name.startswith(("counter", "semaphore1", "semaphore2")):
                 assert (await bench.read(ctx, address))[1] == OKAY
                 assert await bench.write(ctx, address, 0xFFFFFFFF) == SLVERR
-        for address in (0x030, 0xFFC, 0x104C, 0x107C, 0x1FFC, 0x2000, 0x1FFFC):
+        for address in (0x030, 0xFFC, 0x1078, 0x107C, 0x1FFC, 0x2000, 0x1FFFC):
             assert await bench.read(ctx, address) == (0, DECERR), hex(address)
             assert await bench.write(ctx, address, 1) == DECERR
         side = bench.dut.tile.control
