@@ -44,12 +44,32 @@ def test_overflow():
     simulate(dut, body)
 
 
+def test_overflow_by_another_tile():
+    """It is told apart from an engine's, and an engine's of the same cycle is named before it."""
+    dut = Semaphores(engines=3, bits=3, remote=True)
+
+    async def body(ctx):
+        ctx.set(dut.read_index, 4)
+        ctx.set(dut.remote, {"enable": 1, "semaphore": 4})
+        for value in range(7):
+            assert ctx.get(dut.read_value) == value and not ctx.get(dut.overflow)
+            await ctx.tick()
+        assert ctx.get(dut.overflow) and ctx.get(dut.overflow_remote) and ctx.get(dut.overflow_semaphore) == 4
+        ctx.set(dut.signals[1], [{"enable": 1, "semaphore": 4}, {"enable": 0}])
+        ctx.set(dut.signal, 0b010)
+        assert ctx.get(dut.overflow) and not ctx.get(dut.overflow_remote) and ctx.get(dut.overflow_engine) == 1
+        await ctx.tick()
+        assert ctx.get(dut.read_value) == 7
+    simulate(dut, body)
+
+
+@pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random(seed):
-    """Every engine adds and takes in every cycle, on few semaphores, so that they collide."""
+def test_random(seed, remote):
+    """Every engine, and perhaps another tile, adds and takes in every cycle, on few semaphores, so that they collide."""
     print("seed", seed)
     chance = random.Random(seed)
-    dut = Semaphores(engines=3)
+    dut = Semaphores(engines=3, remote=remote)
     names = [0, 1, 17, 31]
     values = dict.fromkeys(range(32), 0)
 
@@ -68,6 +88,8 @@ def test_random(seed):
                 ctx.set(dut.signals[e], [{k: v for k, v in s.items() if k != "count"} for s in signals[e]])
             ctx.set(dut.request, request)
             ctx.set(dut.signal, signal)
+            far = {"enable": remote and chance.random() < 0.5, "semaphore": chance.choice(names)}
+            ctx.set(dut.remote, far)
             claimed, takes, grant = set(), [], 0
             for e in range(3):
                 wanted = {}
@@ -88,6 +110,7 @@ def test_random(seed):
             for e in range(3):
                 for s in signals[e]:
                     values[s["semaphore"]] += s["enable"] and signal >> e & 1
+            values[far["semaphore"]] += far["enable"]
             await ctx.tick()
             index = chance.choice(names)
             ctx.set(dut.read_index, index)
