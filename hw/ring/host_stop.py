@@ -1,23 +1,25 @@
 """The host's place on the ring: its window on the memory of all tiles."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
 from ..memory.arbiter import rotate
-from ..memory.port import LEAF_TAG_BITS, TAG_BITS, Client, MemoryPort
+from ..memory.port import LEAF_TAG_BITS, TAG_BITS, Client, MemoryPort, request_layout
 from .flit import NETWORKS, Direction, Network, RingLink, host_stop
 from .requester import RemoteRequester
 from .stop import RingStop
 
 __all__ = ["HostStop"]
 
+_REQUESTS = 8
+
 
 class HostStop(wiring.Component):
     """A stop whose only client is one memory port, which reaches all memory; outside it, it answers an error.
 
-    Latency: 1 cycle from a request to its injection, none from a flit to its response. A beat a cycle.
+    Latency: 2 cycles from a request to its injection, none from a flit to its response. A beat a cycle.
 
     Parameters
     ----------
@@ -53,17 +55,27 @@ class HostStop(wiring.Component):
                 if network != Network.RESPONSE:  # nobody sends such flits here
                     m.d.comb += stop.eject[network][direction].ready.eq(1)
 
+        # A write's data may come only once its request has been taken, and the requester takes both together.
         requests, data = requester.requests[0], requester.write_data[0]
-        outside, refused, refused_tag = Signal(), Signal(), Signal(LEAF_TAG_BITS)
-        asked = memory.requests
+        layout = request_layout(config.address_bits, TAG_BITS)
+        m.submodules.waiting = waiting = fifo.SyncFIFO(width=layout.size, depth=_REQUESTS)
+        outside, drop = Signal(), Signal()
+        refused, refusal = Signal(), Signal(layout)  # of which tag and direction alone count
+        asked, entry = memory.requests, Signal(layout)
         m.d.comb += [
-            outside.eq(asked.p.address >= config.tiles * config.memory.bytes),
-            requests.valid.eq(asked.valid & ~outside),
-            *(requests.payload[name].eq(asked.payload[name]) for name in ("address", "write", "context", "epoch")),
-            requests.p.tag.eq(Cat(asked.p.tag, Client.HOST)),
-            asked.ready.eq(Mux(outside, ~refused, requests.ready)),
+            *(entry[name].eq(asked.payload[name]) for name in ("address", "write", "context", "epoch")),
+            entry.tag.eq(Cat(asked.p.tag, Client.HOST)),
+            waiting.w_en.eq(asked.valid), waiting.w_data.eq(entry), asked.ready.eq(waiting.w_rdy),
+            requests.payload.eq(waiting.r_data),
+            outside.eq(requests.p.address >= config.tiles * config.memory.bytes),
+            requests.valid.eq(waiting.r_rdy & ~outside),
+            drop.eq(waiting.r_rdy & outside & ~refused & (memory.write_data.valid | ~requests.p.write)),
+            waiting.r_en.eq(drop | requests.ready),
+            data.valid.eq(memory.write_data.valid & ~outside), data.payload.eq(memory.write_data.payload),
+            memory.write_data.ready.eq(data.ready | (drop & requests.p.write)),
         ]
-        wiring.connect(m, wiring.flipped(memory.write_data), data)
+        with m.If(drop):
+            m.d.sync += [refused.eq(1), refusal.eq(requests.payload)]
 
         sources = [requester.responses[0][0], requester.responses[0][1]]
         valids = [*(source.valid for source in sources), refused]
@@ -79,11 +91,10 @@ class HostStop(wiring.Component):
                                    for name in ("data", "write", "error", "context", "epoch")),
                                  answer.p.tag.eq(source.p.tag[:TAG_BITS])]
             with m.Default():
-                m.d.comb += [answer.valid.eq(refused), answer.p.error.eq(1), answer.p.tag.eq(refused_tag)]
+                m.d.comb += [answer.valid.eq(refused), answer.p.error.eq(1), answer.p.write.eq(refusal.write),
+                             answer.p.tag.eq(refusal.tag)]
         with m.If(answer.valid):
             m.d.sync += [last.eq(turn), held.eq(~answer.ready)]
         with m.If(refused & answer.ready & (turn == len(sources))):
             m.d.sync += refused.eq(0)
-        with m.If(asked.valid & outside & ~refused):
-            m.d.sync += [refused.eq(1), refused_tag.eq(asked.p.tag)]
         return m

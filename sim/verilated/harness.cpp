@@ -216,11 +216,13 @@ void rl_adopted(Device* device, uint64_t cycle) {
 int rl_waves_start(Device* device, const char* path, const char* const* scopes, uint32_t count, uint64_t from,
                    uint64_t to) {
     device->settle();
-    auto waves = std::make_unique<VerilatedVcdC>();
+    device->waves.reset();
+    device->file = device->new_file();
+    auto waves = std::make_unique<VerilatedVcdC>(device->file.get());
     waves->set_time_unit("1ps");
     waves->set_time_resolution("1ps");
-    if (count) waves->dumpvars(1, "ringloom");  // clock, reset, interrupt and buses are always there
-    for (uint32_t i = 0; i < count; ++i) waves->dumpvars(99, scopes[i]);
+    if (count) waves->dumpvars(1, device->scope("ringloom"));  // clock, reset, interrupt and buses are always there
+    for (uint32_t i = 0; i < count; ++i) waves->dumpvars(99, device->scope(scopes[i]));
     device->trace(*waves);
     waves->open(path);
     if (!waves->isOpen()) return 0;

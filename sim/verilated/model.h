@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 
 // Nothing here is seen by another library of the same process: a device with waves takes over from one without.
 namespace {
@@ -57,6 +58,7 @@ struct DeviceBase {
     uint8_t* memory[RL_TILES] = {};
     uint64_t beat_mask = 0;
 #if RL_WAVES
+    std::unique_ptr<VerilatedVcdFile> file;
     std::unique_ptr<VerilatedVcdC> waves;
     uint64_t waves_from = 0, waves_to = 0;
 #endif

@@ -14,9 +14,11 @@
 #include "Vtile.h"
 #include "Vtile___024root.h"
 #include "model.h"
+#if RL_WAVES
+#include "joined.h"
+#endif
 #include "state.h"
 
-#include <string>
 
 void Vringloom___024root___eval_settle(Vringloom___024root* root);
 void Vtile___024root___eval_settle(Vtile___024root* root);
@@ -129,6 +131,18 @@ struct Device : DeviceBase {
     void trace(VerilatedVcdC& file) {
         top->trace(&file, 99);
         for (auto& tile : tiles) tile->trace(&file, 99);
+    }
+
+    std::unique_ptr<VerilatedVcdFile> new_file() { return std::make_unique<JoinedFile>(); }
+
+    // Verilator's name of a scope of the device: ringloom.tile1.load is tile1.ringloom_tile.load.
+    std::string scope(const std::string& name) {
+        const size_t first = name.find('.');
+        if (first == std::string::npos) return "shell.ringloom_shell";
+        const size_t second = name.find('.', first + 1);
+        const std::string part = name.substr(first + 1, second - first - 1);
+        return part + (part == "shell" ? ".ringloom_shell" : ".ringloom_tile")
+               + (second == std::string::npos ? "" : name.substr(second));
     }
 #endif
 };

@@ -70,6 +70,11 @@ struct Device : DeviceBase {
 
 #if RL_WAVES
     void trace(VerilatedVcdC& file) { top->trace(&file, 99); }
+
+    std::unique_ptr<VerilatedVcdFile> new_file() { return std::make_unique<VerilatedVcdFile>(); }
+
+    // Verilator's name of a scope of the device.
+    std::string scope(const std::string& name) { return name; }
 #endif
 };
 

@@ -66,7 +66,7 @@ def test_overflow_by_another_tile():
 @pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random(seed, remote):
-    """Every engine, and perhaps another tile, adds and takes in every cycle, on few semaphores, so that they collide."""
+    """Every engine, and perhaps another tile, adds and takes in every cycle, on few semaphores: they collide."""
     print("seed", seed)
     chance = random.Random(seed)
     dut = Semaphores(engines=3, remote=remote)
