@@ -54,6 +54,7 @@ class RemoteServer(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        m.d.comb += self.notice.tile.eq(self.stop)
         signalled = 0  # a signal of a direction before has this cycle
         for direction in range(2):
             signalled = self._take(m, direction, signalled)
