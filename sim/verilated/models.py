@@ -51,15 +51,12 @@ def top_ports(verilog: str, top: str = TOP) -> dict[str, int]:
 
 def _storage(verilog: str, top: str, pattern: str) -> list[tuple[int, ...]]:
     matches = (re.fullmatch(pattern, name) for name in top_ports(verilog, top))
-    found = sorted(tuple(map(int, match.groups())) for match in matches if match)
-    if not found:
-        raise BuildError("the design has no storage ports")
-    return found
+    return sorted(tuple(map(int, match.groups())) for match in matches if match)
 
 
 def tiles(verilog: str) -> int:
-    """Tiles of the design."""
-    return max(tile for tile, _ in _storage(verilog, TOP, r"storage(\d+)_(\d+)_enable")) + 1
+    """Tiles of the design; a block alone has none."""
+    return max((tile + 1 for tile, _ in _storage(verilog, TOP, r"storage(\d+)_(\d+)_enable")), default=0)
 
 
 def scopes(verilog: str, top: str = TOP) -> list[str]:
