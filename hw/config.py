@@ -305,10 +305,12 @@ class DeviceConfig:
         _rule(math.isfinite(self.clock_hz) and self.clock_hz > 0, "clock_hz", self.clock_hz,
               "must be positive and finite")
         if self.memory.kind == "ideal":
-            patience = self.ideal.patience_cycles
+            # All tiles may ask one memory, and each beat goes there and back.
+            way = 0 if self.tiles == 1 else 8 * (self.tiles + 1) * (2 + self.ring.link_stages)
+            patience = self.tiles * self.ideal.patience_cycles + way
             _rule(self.control.watchdog_cycles >= patience, "control.watchdog_cycles", self.control.watchdog_cycles,
-                  f"must be at least {patience}, what a memory with this ideal.latency, jitter, write_delay and "
-                  "bytes_per_cycle may take without an engine being at fault")
+                  f"must be at least {patience}, what memories with this ideal.latency, jitter, write_delay and "
+                  "bytes_per_cycle, and so many tiles, may take without an engine being at fault")
         if self.memory.kind == "hbm":
             from .memory.hbm.address import address_map
             address_map(self)

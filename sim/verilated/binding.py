@@ -60,7 +60,8 @@ def _load(path: Path, waves: bool) -> ctypes.CDLL:
 
 def _state(library: ctypes.CDLL, device: int | None) -> dict[tuple[int, str], tuple[int, int]]:
     """Model and name to address and bytes of everything that the models of a device store."""
-    base, count, found = ctypes.c_void_p(), ctypes.c_uint32(), {}
+    base, count = ctypes.c_void_p(), ctypes.c_uint32()
+    found: dict[tuple[int, str], tuple[int, int]] = {}
     for model in itertools.count():
         table = library.rl_state(device, model, ctypes.byref(base), ctypes.byref(count))
         if not table:
