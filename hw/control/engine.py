@@ -1,4 +1,4 @@
-"""What an engine (LOAD, MATMUL, STORE, later RING) shows to the command processor."""
+"""What an engine (LOAD, MATMUL, STORE, RING) shows to the command processor."""
 
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -6,13 +6,16 @@ from amaranth.lib.wiring import In, Out
 from ..isa import RECORD_BYTES, Code, Record
 from ..memory.port import CONTEXT_BITS, EPOCH_BITS
 
-__all__ = ["EnginePort", "JobState", "fault_layout", "LOAD_EVENTS", "MATMUL_EVENTS", "STORE_EVENTS"]
+__all__ = ["EnginePort", "JobState", "fault_layout", "LOAD_EVENTS", "MATMUL_EVENTS", "STORE_EVENTS",
+           "RING_EVENTS"]
 
 # What an engine tells the counters every cycle. ``bytes`` counts, the others are conditions of this cycle;
 # counters.py says what each means.
 LOAD_EVENTS = data.StructLayout({"bytes": 8, "wait": 1, "reading": 1})  # reading: a read is unanswered
 MATMUL_EVENTS = data.StructLayout({"active": 1, "idle_weight": 1, "filling": 1})  # filling: sums are on their way
 STORE_EVENTS = data.StructLayout({"bytes": 8, "wait": 1, "wait_accumulator": 1, "writing": 1})  # writing: unanswered
+# bytes: put on the links; active: a command is in the engine; progress: something moved, for the watchdog.
+RING_EVENTS = data.StructLayout({"bytes": 8, "wait": 1, "active": 1, "progress": 1})
 
 
 def fault_layout() -> data.StructLayout:
