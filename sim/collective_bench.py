@@ -13,7 +13,7 @@ from ringloom.hw import export
 from ringloom.hw.config import DeviceConfig
 from ringloom.hw.isa import RING, Code
 
-from .collective_top import CollectiveTop
+from .collective_top import CollectiveNode
 from .progress import Progress
 from .verilated.build import Builder
 from .verilated.cache import digest
@@ -79,9 +79,9 @@ class CollectiveBench:
                      importlib.metadata.version("amaranth"), *sources)
 
         def make(scratch: Path) -> Path:
-            progress(f"converting {config.tiles} collective engines to Verilog")
+            progress(f"converting the collective engine to Verilog")
             path = scratch / "collective.v"
-            path.write_text(export.to_verilog(CollectiveTop(config=config), export.TOP), encoding="utf-8")
+            path.write_text(export.to_verilog(CollectiveNode(config=config), export.TOP), encoding="utf-8")
             return path
 
         verilog = builder.cache.get(f"{key}.v", make).read_text(encoding="utf-8")
@@ -89,13 +89,13 @@ class CollectiveBench:
         self._library.rl_collective_create.restype = ctypes.c_void_p
         self._library.rl_collective_bytes.restype = ctypes.c_uint64
         self._library.rl_collective_run.restype = ctypes.c_uint64
-        for name, types in (("create", [ctypes.c_void_p]), ("destroy", [ctypes.c_void_p]),
+        for name, types in (("create", [ctypes.c_uint32, ctypes.c_void_p]), ("destroy", [ctypes.c_void_p]),
                             ("bytes", [ctypes.c_void_p]),
                             ("run", [ctypes.c_void_p] * 4 + [ctypes.c_uint32] * 2 + [ctypes.c_uint64] * 2)):
             getattr(self._library, f"rl_collective_{name}").argtypes = types
         self.memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
         pointers = (ctypes.c_void_p * config.tiles)(*(memory.ctypes.data for memory in self.memory))
-        self._bench = self._library.rl_collective_create(pointers)
+        self._bench = self._library.rl_collective_create(config.tiles, pointers)
 
     def close(self) -> None:
         """Free the model; the bench cannot be used afterwards."""
