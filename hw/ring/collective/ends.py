@@ -24,7 +24,7 @@ class Received(wiring.Signature):
 
 
 class Receiver(wiring.Component):
-    """Keeps two blocks of flits and gives those of the collective that is asked for.
+    """Keeps four blocks of flits and gives those of the collective that is asked for.
 
     Flits of earlier collectives (by the difference of the numbers, modulo 2^16) are dropped, one a cycle; those of
     later ones wait. Not cleared with the engine: flits of the next job may be here before it begins. Latency 1 cycle.
@@ -46,7 +46,7 @@ class Receiver(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         body = collective_body(self._config)
-        m.submodules.queue = queue = fifo.SyncFIFO(width=body.size, depth=2 * block_flits(self._config))
+        m.submodules.queue = queue = fifo.SyncFIFO(width=body.size, depth=4 * block_flits(self._config))
         head = data.View(body, queue.r_data)
         ahead, older = Signal(NUMBER_BITS), Signal()
         m.d.comb += [

@@ -17,7 +17,7 @@ __all__ = ["ResultLane"]
 class ResultLane(wiring.Component):
     """Sends and writes this tile's results and those received, each flit at once and both in the same cycle.
 
-    A block of own results may wait for its turn. Latency 1 cycle for own results, 0 for those received.
+    Two blocks of own results may wait for its turn. Latency 1 cycle for own results, 0 for those received.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class ResultLane(wiring.Component):
         m.submodules.receives = receives = RunQueue(layout=result_run(config))
         for port, queue in ((self.runs_send, sends), (self.runs_own, owns), (self.runs_receive, receives)):
             wiring.connect(m, wiring.flipped(port), queue.i)
-        m.submodules.results = results = fifo.SyncFIFO(width=config.ring.data_bits, depth=block_flits(config))
+        m.submodules.results = results = fifo.SyncFIFO(width=config.ring.data_bits, depth=2 * block_flits(config))
         received = self.received
         m.d.comb += [
             results.w_en.eq(self.own.valid), results.w_data.eq(self.own.payload), self.own.ready.eq(results.w_rdy),

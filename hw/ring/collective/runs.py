@@ -9,7 +9,7 @@ from .schedule import SLOT_BITS, block_bytes, block_flits
 
 __all__ = ["RunQueue", "flits_shape", "read_run", "sum_run", "receive_run", "send_run", "result_run"]
 
-_AHEAD = 4  # runs of a queue
+_AHEAD = 20  # runs of a queue: what the reorder buffer and the queues behind it may hold in blocks of 512 bytes
 
 
 def flits_shape(config: DeviceConfig):
@@ -47,7 +47,7 @@ def result_run(config: DeviceConfig) -> data.StructLayout:
 
 
 class RunQueue(wiring.Component):
-    """A few runs, and how far the first of them is. Latency 1 cycle, throughput one flit a cycle.
+    """Runs, and how far the first of them is. The deeper, the further a vector is read ahead. Latency 1 cycle, throughput one flit a cycle.
 
     A run with ``end`` takes one step.
 

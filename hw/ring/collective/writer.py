@@ -12,7 +12,7 @@ from .schedule import SLOT_BITS, SLOTS, flit_bytes
 
 __all__ = ["FlitWriter", "write_run_layout"]
 
-_FLITS = 16       # flits that wait for a port: two turns of a 256-byte interleave
+_FLITS = 32       # flits that wait for a port: four turns of a 256-byte interleave
 _IN_FLIGHT = 255  # writes of a port that are not acknowledged, at most
 
 
