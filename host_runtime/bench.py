@@ -78,6 +78,8 @@ def run(*, cold: bool = True, sim: str = "verilated", overrides: dict[str, Any] 
         yield from _dram(rng, overrides or {}, tell)
         from .bench_ring import run as ring
         yield from ring(tell=tell)
+        from .bench_collectives import run as collectives
+        yield from collectives(tell=tell)
     if cold:
         for config, engine, seconds, bare in (("tiny", "python", 15.0, False), ("inference", "verilated", 120.0, False),
                                               ("inference", "verilated", 240.0, True)):

@@ -79,7 +79,7 @@ class CollectiveBench:
                      importlib.metadata.version("amaranth"), *sources)
 
         def make(scratch: Path) -> Path:
-            progress(f"converting the collective engine to Verilog")
+            progress("converting the collective engine to Verilog")
             path = scratch / "collective.v"
             path.write_text(export.to_verilog(CollectiveNode(config=config), export.TOP), encoding="utf-8")
             return path

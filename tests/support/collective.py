@@ -91,10 +91,10 @@ class Program:
                 for image in (self.before, self.after):
                     image[tile][source + inner:source + inner + source_bytes] = values
             given.append((tile, source + inner, destination, values))
-            fields = dict(operation=operation, first=first, size=size, number=self.number & 0xFFFF,
-                          source=tile * self.config.memory.bytes + source + inner,
-                          destination=tile * self.config.memory.bytes + destination, bytes=bytes, pitch=pitch,
-                          saturate=saturate, root=first + root)
+            fields = {"operation": operation, "first": first, "size": size, "number": self.number & 0xFFFF,
+                      "source": tile * self.config.memory.bytes + source + inner,
+                      "destination": tile * self.config.memory.bytes + destination, "bytes": bytes, "pitch": pitch,
+                      "saturate": saturate, "root": first + root}
             when = earliest[index] if isinstance(earliest, list) else earliest
             self.tiles[tile].append(Command(fields, earliest=when, **timing))
         self.number += 1

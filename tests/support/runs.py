@@ -4,7 +4,6 @@ import random
 from collections import defaultdict
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from ringloom.hw.config import DeviceConfig

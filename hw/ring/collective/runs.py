@@ -47,7 +47,9 @@ def result_run(config: DeviceConfig) -> data.StructLayout:
 
 
 class RunQueue(wiring.Component):
-    """Runs, and how far the first of them is. The deeper, the further a vector is read ahead. Latency 1 cycle, throughput one flit a cycle.
+    """Runs, and how far the first of them is. The deeper, the further a vector is read ahead.
+
+    Latency 1 cycle, throughput one flit a cycle.
 
     A run with ``end`` takes one step.
 

@@ -81,7 +81,6 @@ class FlitWriter(wiring.Component):
             m.d.comb += getattr(self, name).ready.eq(Cat(terms).any())
         m.d.comb += self.quiet.eq(~Cat(count.any() for count in unanswered).any())
 
-        # A flit counts as one write until its last beat is acknowledged, beats by how many it has.
         beats = flit_bytes(config) // BEAT_BYTES
         for slot in range(SLOTS):
             pending = Signal(range(config.ports * (_IN_FLIGHT + beats * _FLITS) + 1), name=f"pending{slot}")
@@ -107,7 +106,8 @@ class FlitWriter(wiring.Component):
         request, write = memory.requests, memory.write_data
         # What a port has begun to offer it goes on offering when the job stops.
         request_valid, data_valid = Signal(name=f"request_valid{index}"), Signal(name=f"data_valid{index}")
-        address, slot = Signal(self._config.address_bits, name=f"address{index}"), Signal(SLOT_BITS, name=f"slot{index}")
+        address = Signal(self._config.address_bits, name=f"address{index}")
+        slot = Signal(SLOT_BITS, name=f"slot{index}")
         word, mask = Signal(8 * BEAT_BYTES, name=f"word{index}"), Signal(STROBE_BITS, name=f"mask{index}")
         m.d.comb += [
             last.eq((beat if size > BEAT_BYTES else 1) | (head.bytes <= BEAT_BYTES)),

@@ -19,8 +19,8 @@ MEMORY = 1 << 16
 CONFIG = bare("tiny", {"tiles": 4, "memory.bytes": MEMORY})
 TILE = 1
 OWN = TILE * MEMORY
-GOOD = dict(operation=Collective.ALL_REDUCE, first=TILE, size=1, source=OWN, destination=OWN + 4096, bytes=100,
-            number=1)
+GOOD = {"operation": Collective.ALL_REDUCE, "first": TILE, "size": 1, "source": OWN, "destination": OWN + 4096,
+        "bytes": 100, "number": 1}
 
 
 @dataclass
@@ -92,8 +92,8 @@ def run(cases: list[Case], *, seed: int = 1, cycles: int = 3000, **memory) -> li
 
 
 def test_a_group_of_one_copies_and_touches_only_needed_beats():
-    commands = [GOOD, GOOD | dict(bytes=36), GOOD | dict(bytes=1000), GOOD | dict(bytes=4)]
-    for memory in (dict(), dict(latency=(3, 60), ready=0.5, reorder=True)):
+    commands = [GOOD, GOOD | {"bytes": 36}, GOOD | {"bytes": 1000}, GOOD | {"bytes": 4}]
+    for memory in ({}, {"latency": (3, 60), "ready": 0.5, "reorder": True}):
         for case in run([Case([command]) for command in commands], **memory):
             count = case.commands[0]["bytes"]
             want = bytearray(case.before)
@@ -105,33 +105,34 @@ def test_a_group_of_one_copies_and_touches_only_needed_beats():
 
 
 BAD = [
-    dict(operation=0), dict(operation=6), dict(operation=15), dict(bytes=0), dict(bytes=6), dict(size=0),
-    dict(size=4), dict(size=255), dict(first=2), dict(first=0), dict(first=255), dict(first=TILE, size=254),
-    dict(source=OWN + 32), dict(destination=OWN + 4096 + 1),
-    dict(operation=Collective.BROADCAST, root=2), dict(operation=Collective.BROADCAST, root=0),
-    dict(operation=Collective.BROADCAST, root=TILE, destination=OWN + 32),
-    dict(operation=Collective.REDUCE_SCATTER, pitch=64), dict(operation=Collective.ALL_GATHER, pitch=96),
-    dict(operation=Collective.ALL_GATHER, pitch=100), dict(operation=Collective.REDUCE_SCATTER, pitch=128, bytes=90),
-    dict(operation=Collective.ALL_GATHER, pitch=(1 << 32) - 32), dict(operation=Collective.BARRIER, first=2),
-    dict(operation=Collective.BARRIER, size=0),
+    {"operation": 0}, {"operation": 6}, {"operation": 15}, {"bytes": 0}, {"bytes": 6}, {"size": 0},
+    {"size": 4}, {"size": 255}, {"first": 2}, {"first": 0}, {"first": 255}, {"first": TILE, "size": 254},
+    {"source": OWN + 32}, {"destination": OWN + 4096 + 1},
+    {"operation": Collective.BROADCAST, "root": 2}, {"operation": Collective.BROADCAST, "root": 0},
+    {"operation": Collective.BROADCAST, "root": TILE, "destination": OWN + 32},
+    {"operation": Collective.REDUCE_SCATTER, "pitch": 64}, {"operation": Collective.ALL_GATHER, "pitch": 96},
+    {"operation": Collective.ALL_GATHER, "pitch": 100},
+    {"operation": Collective.REDUCE_SCATTER, "pitch": 128, "bytes": 90},
+    {"operation": Collective.ALL_GATHER, "pitch": (1 << 32) - 32}, {"operation": Collective.BARRIER, "first": 2},
+    {"operation": Collective.BARRIER, "size": 0},
 ]
 
 
 def test_bad_fields_are_refused():
-    for case in run([Case([GOOD, GOOD | dict(number=2) | change, GOOD | dict(number=3)]) for change in BAD]):
+    for case in run([Case([GOOD, GOOD | {"number": 2} | change, GOOD | {"number": 3}]) for change in BAD]):
         assert (case.fault, len(case.writes)) == ((Code.BAD_FIELD, 0, 1), 4), case.commands[1]
 
 
 OUTSIDE = [
-    (dict(source=OWN - 64), OWN - 64),
-    (dict(source=OWN + MEMORY - 64), OWN + MEMORY),
-    (dict(destination=OWN + MEMORY), OWN + MEMORY),
-    (dict(destination=2 * MEMORY), 2 * MEMORY),
-    (dict(source=1 << 63), 1 << 63),
-    (dict(source=(1 << 64) - 64), (1 << 64) - 64),
-    (dict(destination=OWN + (1 << 40)), OWN + (1 << 40)),
-    (dict(bytes=(1 << 32) - 4), OWN + MEMORY),
-    (dict(operation=Collective.BROADCAST, root=TILE, source=0), 0),
+    ({"source": OWN - 64}, OWN - 64),
+    ({"source": OWN + MEMORY - 64}, OWN + MEMORY),
+    ({"destination": OWN + MEMORY}, OWN + MEMORY),
+    ({"destination": 2 * MEMORY}, 2 * MEMORY),
+    ({"source": 1 << 63}, 1 << 63),
+    ({"source": (1 << 64) - 64}, (1 << 64) - 64),
+    ({"destination": OWN + (1 << 40)}, OWN + (1 << 40)),
+    ({"bytes": (1 << 32) - 4}, OWN + MEMORY),
+    ({"operation": Collective.BROADCAST, "root": TILE, "source": 0}, 0),
 ]
 WINDOWS = [
     ((OWN + 1, 4 * MEMORY), OWN), ((OWN, OWN + 4096 + 99), OWN + 4096 + 99), ((0, OWN + 99), OWN + 99),
@@ -150,17 +151,17 @@ def test_vectors_lie_in_the_tiles_own_memory_and_the_jobs_window():
 
 def test_a_memory_error_ends_its_command_behind_those_before():
     bad = OWN + 8192 + 320
-    first, later = GOOD | dict(bytes=1000), GOOD | dict(number=3)
+    first, later = GOOD | {"bytes": 1000}, GOOD | {"number": 3}
     read, write = run([
-        Case([first, GOOD | dict(bytes=1000, source=OWN + 8192, number=2), later], errors=(bad,)),
-        Case([first, GOOD | dict(bytes=1000, destination=OWN + 8192, number=2), later], errors=(bad,)),
+        Case([first, GOOD | {"bytes": 1000, "source": OWN + 8192, "number": 2}, later], errors=(bad,)),
+        Case([first, GOOD | {"bytes": 1000, "destination": OWN + 8192, "number": 2}, later], errors=(bad,)),
     ], latency=(5, 50))
     assert read.fault == (Code.MEMORY_ERROR, bad, 1)
     assert write.fault == (Code.MEMORY_ERROR, OWN + 8192, 1)
 
 
 def test_a_stop_drains():
-    cases = [Case([GOOD | dict(bytes=2000, number=n) for n in range(4)], stop_at=at)
+    cases = [Case([GOOD | {"bytes": 2000, "number": n} for n in range(4)], stop_at=at)
              for at in (1, 4, 9, 12, 15, 20, 33, 60, 90, 120)]
     for case in run(cases, latency=(3, 40), ready=0.6):
         assert case.fault is None and case.done < 4

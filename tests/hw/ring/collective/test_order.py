@@ -24,7 +24,7 @@ def network(tiles, commands, *, scale, ring, own=None, ahead=None):
 
 
 def all_reduce(blocks):
-    return dict(operation=ALL_REDUCE, bytes=512 * blocks)
+    return {"operation": ALL_REDUCE, "bytes": 512 * blocks}
 
 
 @pytest.mark.parametrize("tiles, size, commands, scale", [
@@ -32,7 +32,7 @@ def all_reduce(blocks):
     (3, 3, [all_reduce(3)], 1),
     (3, 3, [all_reduce(5)], 1),
     (4, 3, [all_reduce(2)], 1),
-    (3, 3, [dict(operation=BARRIER), dict(operation=BARRIER)], 1),
+    (3, 3, [{"operation": BARRIER}, {"operation": BARRIER}], 1),
 ])
 def test_every_interleaving_ends(tiles, size, commands, scale):
     # One place more than a block: the least that the argument in docs/collectives.md asks for.
@@ -59,8 +59,8 @@ def test_larger_rings_end(tiles):
         first = rng.choice((0, 0, rng.randrange(tiles)))
         size = tiles - first if rng.random() < 0.7 else rng.randint(1, tiles - first)
         operation = rng.choice(list(Collective))
-        commands.append((first, size, dict(operation=operation, bytes=4 * rng.randint(1, 900), pitch=4096,
-                                           root=first + rng.randrange(size))))
+        commands.append((first, size, {"operation": operation, "bytes": 4 * rng.randint(1, 900), "pitch": 4096,
+                                       "root": first + rng.randrange(size)}))
     ring = network(tiles, commands, scale=16, ring=17)
     for _ in range(2):
         ring.walk(rng)
