@@ -19,7 +19,7 @@ class RingEngine(wiring.Component):
     """All-reduce, reduce-scatter, all-gather, broadcast and barrier. See docs/collectives.md for the schedule.
 
     Sums go CLOCKWISE by REDUCE, results COUNTERCLOCKWISE by BROADCAST; the other two ways are not used. Cycles from
-    an accepted command to its first read: 5; from a flit at ``eject`` to ``inject``: 2. Throughput one flit a cycle
+    an accepted command to its first read: 6; from a flit at ``eject`` to ``inject``: 2. Throughput one flit a cycle
     each way, a flit a cycle and two more in memory while a piece ends.
 
     Up to four commands are in the engine: a command starts when those before have nothing left to read, and ``done``
