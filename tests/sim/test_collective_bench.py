@@ -1,4 +1,4 @@
-"""The floors of all-reduce on ideal memory, as ``ringloom bench`` measures them; eight tiles and DRAM are left to it."""
+"""The floors of all-reduce on ideal memory, as ``ringloom bench`` measures them; eight tiles and DRAM it does alone."""
 
 import pytest
 
