@@ -47,7 +47,7 @@ COUNTERS = (
     Counter("commands.store", "commands", "STORE commands ended"),
     Counter("jobs", "jobs", "jobs ended, whatever their status"),
     Counter("ring.busy", "cycles", "a RING command is in the engine"),
-    Counter("ring.bytes", "bytes", "bytes that RING commands read from and wrote to memory", 128),
+    Counter("ring.bytes", "bytes", "bytes that RING commands put on the links", 128),
     *(Counter(f"ring.flits_{way}", "flits", f"flits that the tile's stop put on its {way} link", 1)
       for way in ("clockwise", "counterclockwise")),
     *(Counter(f"ring.forwarded_{way}", "flits", "of these, flits that came from other stops")

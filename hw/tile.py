@@ -19,6 +19,7 @@ from .memory.ideal import IdealMemory
 from .memory.load import LoadEngine
 from .memory.pooled import PooledArbiter
 from .memory.port import LEAF_TAG_BITS, MemoryPort, StoragePort
+from .ring.collective.engine import RingEngine
 from .ring.flit import STOP_BITS, Direction, Network, RingLink
 from .ring.requester import RemoteRequester
 from .ring.server import RemoteServer
@@ -27,6 +28,8 @@ from .tensor.engine import TensorEngine
 from .tensor.store import StoreEngine
 
 __all__ = ["Tile", "tile_members"]
+
+_JOB = ("context", "epoch", "window_base", "window_limit", "stop")
 
 
 def tile_members(config: DeviceConfig) -> dict[str, wiring.Member]:
@@ -90,7 +93,7 @@ class Tile(wiring.Component):
         connect(m, store.accumulator, tensor.accumulator)
         connect(m, store.parameters, tensor.parameters)
         for engine in (load, store):
-            for name in ("context", "epoch", "window_base", "window_limit", "stop"):
+            for name in _JOB:
                 m.d.comb += getattr(engine.job, name).eq(getattr(control.job, name))
 
         if config.tiles > 1:
@@ -107,7 +110,7 @@ class Tile(wiring.Component):
         connect(m, control.memory, control_router.i)
         m.d.comb += control.tile.eq(self.number)
         m.submodules.performance = performance = PerformanceCounters(config=config)
-        arbiter = self._ring(m, control, performance) if config.tiles > 1 else self._alone(m, clients)
+        arbiter = self._ring(m, control, performance, clients) if config.tiles > 1 else self._alone(m, clients)
         for p in range(config.ports):
             for name, ports in clients.items():
                 connect(m, ports[p], getattr(arbiter, name)[p])
@@ -115,7 +118,7 @@ class Tile(wiring.Component):
             connect(m, memory.storage[p], flipped(self.storage[p]))
         # The watchdog's idea of progress beside dispatch and ``done``: an engine moves data, not only memory.
         m.d.comb += control.progress.eq(Cat(
-            load.write.valid, tensor.events.active, store.events.bytes != 0,
+            load.write.valid, tensor.events.active, store.events.bytes != 0, performance.ring_events.progress,
             *(port.responses.valid & port.responses.ready for engine in (load, store) for port in engine.memory),
         ).any())
 
@@ -169,13 +172,17 @@ class Tile(wiring.Component):
         clients["host"] = host_router.o
         return arbiter
 
-    def _ring(self, m: Module, control: CommandProcessor, performance: PerformanceCounters) -> PooledArbiter:
-        """One of several: a stop, requests from here and to here, and signals."""
+    def _ring(self, m: Module, control: CommandProcessor, performance: PerformanceCounters,
+              clients: dict) -> PooledArbiter:
+        """One of several: a stop, requests from here and to here, signals, collectives."""
         config, connect = self.config, wiring.connect
         m.submodules.arbiter = arbiter = PooledArbiter(config=config)
         m.submodules.stop = stop = RingStop(config=config)
         m.submodules.requester = requester = RemoteRequester(config=config, ports=config.ports)
         m.submodules.server = server = RemoteServer(config=config)
+        m.submodules.ring = ring = RingEngine(config=config)
+        connect(m, control.ring, ring.port)
+        clients["collective"] = ring.memory
         m.d.comb += [getattr(block, "tile" if block is arbiter else "stop").eq(self.number)
                      for block in (arbiter, stop, requester, server)]
         for d in range(len(Direction)):
@@ -185,6 +192,9 @@ class Tile(wiring.Component):
             connect(m, stop.eject[Network.RESPONSE][d], requester.eject[d])
             connect(m, stop.eject[Network.REQUEST][d], server.eject[d])
             connect(m, server.inject[d], stop.inject[Network.RESPONSE][d])
+            for network, name in ((Network.REDUCE, "reduce"), (Network.BROADCAST, "broadcast")):
+                connect(m, getattr(ring, f"{name}_inject")[d], stop.inject[network][d])
+                connect(m, stop.eject[network][d], getattr(ring, f"{name}_eject")[d])
             for p in range(config.ports):
                 connect(m, server.requests[p][d], arbiter.ring_requests[p][d])
                 connect(m, server.write_data[p][d], arbiter.ring_data[p][d])
@@ -196,6 +206,8 @@ class Tile(wiring.Component):
         connect(m, control.notices, requester.notices)
         m.d.comb += [
             control.notice.eq(server.notice), control.notice_valid.eq(server.notice_valid),
+            ring.tile.eq(self.number), ring.clear.eq(control.clear), performance.ring_events.eq(ring.events),
+            *(getattr(ring.job, name).eq(getattr(control.job, name)) for name in _JOB),
             performance.near.eq(arbiter.near), performance.far.eq(arbiter.far),
             *(performance.lanes[d].eq(stop.events[d]) for d in Direction),
         ]

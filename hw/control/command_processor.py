@@ -5,7 +5,20 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import DeviceConfig
-from ..isa import COMPLETION, DESCRIPTOR, HEADER, LOAD, MATMUL, RECORD_BYTES, STORE, VERSION, Code, Opcode, Status
+from ..isa import (
+    COMPLETION,
+    DESCRIPTOR,
+    HEADER,
+    LOAD,
+    MATMUL,
+    RECORD_BYTES,
+    RING,
+    STORE,
+    VERSION,
+    Code,
+    Opcode,
+    Status,
+)
 from ..memory.port import BEAT_BITS, BEAT_SHIFT, LEAF_TAG_BITS, MemoryPort
 from ..regmap import ENGINE_STATES
 from ..ring.requester import notice_layout
@@ -16,13 +29,19 @@ from .fetcher import SLOT_BEATS, Fetcher
 from .notices import NoticeUnit
 from .semaphores import Semaphores
 
-__all__ = ["CommandProcessor", "TileControl", "ENGINES"]
+__all__ = ["CommandProcessor", "TileControl", "ENGINES", "engines"]
 
 ENGINES = ("load", "matmul", "store")
 """Engines by their number; where two faults come in one cycle, the lower number is reported."""
-_OPCODES = (Opcode.LOAD, Opcode.MATMUL, Opcode.STORE)
+_RECORDS = {"load": (Opcode.LOAD, LOAD), "matmul": (Opcode.MATMUL, MATMUL), "store": (Opcode.STORE, STORE),
+            "ring": (Opcode.RING, RING)}
 _RECORD_SHIFT = RECORD_BYTES.bit_length() - 1
 _COMPLETION_TAG = SLOT_BEATS  # the fetcher uses the tags below
+
+
+def engines(config: DeviceConfig) -> tuple[str, ...]:
+    """Engines of a tile of this device: with several tiles one for the ring."""
+    return ENGINES if config.tiles == 1 else (*ENGINES, "ring")
 
 
 class TileControl(wiring.Signature):
@@ -31,7 +50,8 @@ class TileControl(wiring.Signature):
     start: begin the job at ``job`` with the windows of this cycle; without effect while ``busy``.
     abort: end the running job. cycle: the device's cycle counter.
     ended: high for one cycle when a job's ``status`` and ``code`` are there and ``busy`` falls.
-    states: the registers ``load_state``, ``matmul_state``, ``store_state``; after a fault as they were at the fault.
+    states: the registers ``load_state``, ``matmul_state``, ``store_state``, ``ring_state``; after a fault as
+        they were at the fault.
     fault_command, fault_address: of the last job, as in its completion record.
     active: the job's cycles are counted.
     matmul_queued, matmul_waiting: there is a next MATMUL; it waits for a semaphore.
@@ -52,7 +72,7 @@ class TileControl(wiring.Signature):
             "ended": In(1),
             "status": In(8),
             "code": In(8),
-            "states": In(data.ArrayLayout(32, len(ENGINES))),
+            "states": In(data.ArrayLayout(32, len(_RECORDS))),
             "fetched": In(INDEX_BITS),
             "fault_command": In(INDEX_BITS),
             "fault_address": In(64),
@@ -97,7 +117,8 @@ class CommandProcessor(wiring.Component):
     tile : In
         Number of this tile.
     control : In(TileControl())
-    load, matmul, store : Out(EnginePort(...))
+    load, matmul, store, ring : Out(EnginePort(...))
+        ``ring`` where there are several tiles.
     job : Out(JobState(...))
     clear : Out(1)
         Synchronous reset of all engines, for one cycle while none has a request in flight.
@@ -118,9 +139,7 @@ class CommandProcessor(wiring.Component):
             "notices": Out(stream.Signature(notice_layout())),
             "notice": In(notice_layout()), "notice_valid": In(1),
             "control": In(TileControl()),
-            "load": Out(EnginePort(LOAD)),
-            "matmul": Out(EnginePort(MATMUL)),
-            "store": Out(EnginePort(STORE)),
+            **{name: Out(EnginePort(_RECORDS[name][1])) for name in engines(config)},
             "job": Out(JobState(address_bits=config.address_bits)),
             "clear": Out(1),
             "progress": In(1),
@@ -131,11 +150,13 @@ class CommandProcessor(wiring.Component):
         m = Module()
         bits = self.config.address_bits
         remote = self.config.tiles > 1
-        control, ports = self.control, [self.load, self.matmul, self.store]
+        names = engines(self.config)
+        opcodes = [_RECORDS[name][0] for name in names]
+        control, ports = self.control, [getattr(self, name) for name in names]
         m.submodules.fetcher = fetcher = Fetcher(address_bits=bits)
         m.submodules.semaphores = semaphores = Semaphores(engines=len(ports), remote=remote)
         stages = [IssueStage(remote=remote) for _ in ports]
-        for name, stage in zip(ENGINES, stages, strict=True):
+        for name, stage in zip(names, stages, strict=True):
             m.submodules[f"issue_{name}"] = ResetInserter(self.clear)(stage)
 
         state = Signal(_State)
@@ -254,12 +275,12 @@ class CommandProcessor(wiring.Component):
                 m.d.comb += raise_fault(Code.MEMORY_ERROR, record_address, dispatched)
             with m.Elif(header.version != VERSION):
                 m.d.comb += raise_fault(Code.BAD_VERSION, record_address, dispatched)
-            with m.Elif(Cat(header.opcode == o for o in _OPCODES) == 0):
+            with m.Elif(Cat(header.opcode == o for o in opcodes) == 0):
                 m.d.comb += raise_fault(Code.BAD_OPCODE, record_address, dispatched)
             with m.Elif(bad_field):
                 m.d.comb += raise_fault(Code.BAD_FIELD, record_address, dispatched)
             with m.Else():
-                for opcode, stage in zip(_OPCODES, stages, strict=True):
+                for opcode, stage in zip(opcodes, stages, strict=True):
                     with m.If(header.opcode == opcode):
                         m.d.comb += [stage.i.valid.eq(1), record.ready.eq(stage.i.ready), dispatch.eq(stage.i.ready)]
             with m.If(dispatch):
@@ -375,9 +396,9 @@ class CommandProcessor(wiring.Component):
         with m.If(raised | start):
             m.d.sync += frozen.eq(raised)
         for e, (port, stage) in enumerate(zip(ports, stages, strict=True)):
-            live, kept = Signal(32, name=f"live_{ENGINES[e]}"), Signal(32, name=f"kept_{ENGINES[e]}")
-            code = Signal(2, name=f"state_{ENGINES[e]}")
-            wait = Signal(5, name=f"wait_{ENGINES[e]}")
+            live, kept = Signal(32, name=f"live_{names[e]}"), Signal(32, name=f"kept_{names[e]}")
+            code = Signal(2, name=f"state_{names[e]}")
+            wait = Signal(5, name=f"wait_{names[e]}")
             with m.If(port.fault_valid):
                 m.d.comb += code.eq(ENGINE_STATES.index("faulted"))
             with m.Elif(stage.running):
@@ -422,7 +443,7 @@ class CommandProcessor(wiring.Component):
     def _oldest(self, m: Module, stages: list[IssueStage], dispatched: Signal) -> Signal:
         """Index of the oldest command that has not ended: the least of the stages', or the next to dispatch."""
         least = dispatched
-        for name, stage in zip(ENGINES, stages, strict=True):
+        for name, stage in zip(engines(self.config), stages, strict=True):
             found = Signal(INDEX_BITS, name=f"oldest_{name}")
             m.d.comb += found.eq(Mux(~stage.empty & (stage.oldest < least), stage.oldest, least))
             least = found

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import DeviceConfig
 from ..counters import CAUSES, COUNTER_BITS, COUNTERS
 from ..ring.flit import LANE_EVENTS, Direction
-from .engine import LOAD_EVENTS, MATMUL_EVENTS, STORE_EVENTS
+from .engine import LOAD_EVENTS, MATMUL_EVENTS, RING_EVENTS, STORE_EVENTS
 
 __all__ = ["PerformanceCounters"]
 
@@ -26,7 +26,7 @@ class PerformanceCounters(wiring.Component):
 
     Members
     -------
-    load_events, matmul_events, store_events : In
+    load_events, matmul_events, store_events, ring_events : In
         What the engines tell.
     busy, done : In(3)
         Of LOAD, MATMUL, STORE.
@@ -44,6 +44,7 @@ class PerformanceCounters(wiring.Component):
     def __init__(self, *, config: DeviceConfig) -> None:
         super().__init__({
             "load_events": In(LOAD_EVENTS), "matmul_events": In(MATMUL_EVENTS), "store_events": In(STORE_EVENTS),
+            "ring_events": In(RING_EVENTS),
             "busy": In(3), "done": In(3),
             "active": In(1), "ended": In(1), "matmul_queued": In(1), "matmul_waiting": In(1),
             "near": In(1), "far": In(1), "lanes": In(LANE_EVENTS).array(len(Direction)),
@@ -59,7 +60,7 @@ class PerformanceCounters(wiring.Component):
         holds = {
             "array.active": self.matmul_events.active,
             "idle.memory": self.near | (waits & ~self.far),
-            "idle.ring": self.far,
+            "idle.ring": self.far | self.ring_events.active,
             # Results between the array and memory are STORE's, weights and rows before it MATMUL's.
             "idle.fill": self.matmul_events.filling | self.busy[1] | self.busy[2],
             "idle.command": Const(1),
@@ -83,7 +84,7 @@ class PerformanceCounters(wiring.Component):
             "memory.reads": self.reads, "memory.writes": self.writes,
             "commands.load": self.done[0], "commands.matmul": self.done[1], "commands.store": self.done[2],
             "jobs": self.ended,
-            "ring.busy": 0, "ring.bytes": 0,
+            "ring.busy": self.ring_events.active, "ring.bytes": self.ring_events.bytes,
         }
         for direction in Direction:
             lane, name = self.lanes[direction], direction.name.lower()

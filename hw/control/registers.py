@@ -230,12 +230,12 @@ class TileRegisters(wiring.Component):
                 return control.semaphore_value
             if name.startswith("counter_"):
                 return counter_low if name.endswith("_low") else counter_high
-            return {"ring_state": Const(0, 32), "status": status, "fetched": control.fetched,
+            return {"status": status, "fetched": control.fetched,
                     "fault_command": control.fault_command,
                     "fault_address_low": control.fault_address[:32], "fault_address_high": control.fault_address[32:],
                     "slots": self.slots,
                     "channel_value_low": self.channel_value[:32], "channel_value_high": self.channel_value[32:],
-                    **{f"{engine}_state": control.states[e] for e, engine in enumerate(ENGINES)}}[name]
+                    **{f"{engine}_state": control.states[e] for e, engine in enumerate((*ENGINES, "ring"))}}[name]
 
         size = self.config.tiles * self.config.memory.bytes
         written = register_table(m, bus, TILE, shown,

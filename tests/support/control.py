@@ -10,7 +10,7 @@ from ringloom.hw import isa
 from ringloom.hw.control.command_processor import ENGINES, CommandProcessor
 
 RECORDS = {"load": (isa.LOAD, isa.Opcode.LOAD), "matmul": (isa.MATMUL, isa.Opcode.MATMUL),
-           "store": (isa.STORE, isa.Opcode.STORE)}
+           "store": (isa.STORE, isa.Opcode.STORE), "ring": (isa.RING, isa.Opcode.RING)}
 
 
 def command(engine, *, waits=(), signals=(), **fields):
