@@ -285,3 +285,40 @@ def test_counters_tell_memory_from_ring(tiles):
     assert other[0]["ring.flits_clockwise"] + other[0]["ring.flits_counterclockwise"] == 2 * beats
     assert other[1]["ring.flits_clockwise"] + other[1]["ring.flits_counterclockwise"] == 2 * beats
     assert other[0]["memory.writes"] == 2  # the completion record
+
+
+@pytest.mark.parametrize("number", [1, 65535])
+def test_collectives_beside_copies(tiles, number):
+    """A barrier and an all-reduce while both tiles copy to and fro; a command of another engine waits for the sum."""
+    width, words, place = 4 * CONFIG.tile.array.columns, 640, TARGET - 2560
+    vectors = [np.random.default_rng(t).integers(-2**31, 2**31, words).astype(np.int32) for t in range(2)]
+    total = vectors[0].astype(np.int64) + vectors[1]
+    jobs = random_copies(CONFIG, 21, 8)
+    jobs = [[one for one in copies if one.source % 65536 + one.rows * one.source_stride < place] for copies in jobs]
+    for t in range(2):
+        own = base(CONFIG, t)
+        tiles.simulator.memory(t)[place:place + 4 * words] = vectors[t].view(np.uint8)
+        group = {"first": 0, "size": 2}
+        records = [
+            command("ring", operation=isa.Collective.BARRIER, number=number, **group),
+            command("ring", signals=[20], operation=isa.Collective.ALL_REDUCE, number=number + 1 & 0xFFFF, **group,
+                    source=own + place, destination=own + place, bytes=4 * words),
+        ]
+        # It overwrites what the last copies have stored: copy_job leaves a signal of each of the last two.
+        ready = command("load", waits=[(20, 1), (1, min(2, len(jobs[t])))], signals=[21], rows=1, planes=1,
+                        target=isa.Target.ACCUMULATOR, address=base(CONFIG, 1 - t) + SOURCE, row_bytes=width,
+                        row_blocks=1, block_pitch=1, row_pitch=1)
+        tiles.place(t, copy_job(CONFIG, jobs[t], t, records=records, tail=[ready]))
+    expected = tiles.pool()
+    apply(CONFIG, expected, jobs)
+    for t in range(2):
+        start = base(CONFIG, t) + place
+        expected[start:start + 4 * words] = total.astype(np.int32).view(np.uint8)
+    tiles.start(BOTH)
+    records = tiles.finish(BOTH)
+    assert all(record["status"] == DONE for record in records.values()), records
+    pool = tiles.pool()
+    for t in range(2):
+        completion = base(CONFIG, t) + COMPLETION
+        expected[completion:completion + 64] = pool[completion:completion + 64]
+    assert np.array_equal(pool, expected)

@@ -27,8 +27,8 @@ class Copy:
     target_stride: int
 
 
-def copy_job(config: DeviceConfig, copies: list[Copy], tile: int, *, records=(), **fields) -> bytes:
-    """A job of ``tile`` that does ``copies`` one behind the other, two at a time; ``records`` come before them."""
+def copy_job(config: DeviceConfig, copies: list[Copy], tile: int, *, records=(), tail=(), **fields) -> bytes:
+    """A job of ``tile`` that does ``copies`` one behind the other, two at a time, between ``records`` and ``tail``."""
     width = 4 * config.tile.array.columns
     half = config.tile.accumulator_words // 2
     commands = list(records)
@@ -43,7 +43,7 @@ def copy_job(config: DeviceConfig, copies: list[Copy], tile: int, *, records=(),
                     row_stride=one.target_stride, columns=config.tile.array.columns, accumulator=place),
         ]
     values = {"completion_address": base(config, tile) + COMPLETION, "job": tile + 1, **fields}
-    return job(commands, **values)
+    return job([*commands, *tail], **values)
 
 
 def base(config: DeviceConfig, tile: int) -> int:
