@@ -2,9 +2,24 @@
 
 from amaranth.hdl import Signal
 
+from ringloom.firmware.build import image
 from ringloom.hw.control.core.core import trace_layout
-from ringloom.hw.device import Device
+from ringloom.hw.device import Device, Part
+from ringloom.hw.shell import Shell
 from ringloom.sim.amaranth_sim import PythonSimulator
+
+
+class TracedShell(Shell):
+    """``Shell`` that shows the management core's trace on a signal from outside."""
+
+    def __init__(self, *, config, firmware, trace):
+        super().__init__(config=config, firmware=firmware)
+        self._trace = trace
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        m.d.comb += self._trace.eq(m.submodules.management.trace)
+        return m
 
 
 class TracedDevice(Device):
@@ -14,10 +29,10 @@ class TracedDevice(Device):
         super().__init__(config=config)
         self.trace = Signal(trace_layout)
 
-    def elaborate(self, platform):
-        m = super().elaborate(platform)
-        m.d.comb += self.trace.eq(m.submodules.management.trace)
-        return m
+    def part(self, part):
+        if part is Part.TILE:
+            return super().part(part)
+        return TracedShell(config=self.config, firmware=image(self.config), trace=self.trace)
 
 
 class TracedSimulator(PythonSimulator):
