@@ -49,28 +49,45 @@ class Report:
         return {**vars(self), "violations": len(self.violations)}
 
 
+_LAST_CYCLE = 1 << 30       # a quarter of an hour of simulation
+_LAST_ADDRESS = 1 << 40
+_FORM = "cycle,op,address with op R or W, such as 12,R,0x40"
+
+
 def read_trace(path: Path) -> Trace:
-    """A CSV file of ``cycle,op,address``: R or W, byte address (decimal or 0x...); a header line may come first."""
+    """A CSV file of ``cycle,op,address``: R or W, byte address (decimal or 0x...); a header line may come first.
+
+    Raises :class:`TraceError`.
+    """
     cycles: list[int] = []
     writes: list[bool] = []
     addresses: list[int] = []
-    with path.open(newline="", encoding="utf-8") as file:
-        for number, line in enumerate(csv.reader(file), 1):
-            if not line or (number == 1 and line[0].strip().lower() == "cycle"):
-                continue
-            try:
-                cycle, op, address = (part.strip() for part in line)
-                moment, place, kind = int(cycle, 0), int(address, 0), {"R": False, "W": True}[op.upper()]
-            except (ValueError, KeyError):
-                raise TraceError(f"{path}, line {number}: {','.join(line)!r} is not cycle,op,address with op R or W, "
-                                 f"such as 12,R,0x40") from None
-            if moment < (cycles[-1] if cycles else 0) or place < 0:
-                raise TraceError(f"{path}, line {number}: cycles must ascend from 0 and addresses must not be negative")
-            cycles.append(moment)
-            writes.append(kind)
-            addresses.append(place)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for number, line in enumerate(csv.reader(file), 1):
+                if not line or (number == 1 and line[0].strip().lower() == "cycle"):
+                    continue
+                try:
+                    cycle, op, address = (part.strip() for part in line)
+                    moment, place, kind = int(cycle, 0), int(address, 0), {"R": False, "W": True}[op.upper()]
+                except (ValueError, KeyError):
+                    raise TraceError(f"{path}, line {number}: {','.join(line)[:80]!r} is not {_FORM}") from None
+                before = cycles[-1] if cycles else 0
+                if moment < before:
+                    raise TraceError(f"{path}, line {number}: cycle {moment} lies before {before}: cycles must ascend "
+                                     "from 0; sort the trace by them")
+                if moment > _LAST_CYCLE:
+                    raise TraceError(f"{path}, line {number}: cycle {cycle[:40]} is over {_LAST_CYCLE}, the last one a "
+                                     "trace may name; cut the trace, or ignore its cycles with --saturate")
+                if not 0 <= place < _LAST_ADDRESS:
+                    raise TraceError(f"{path}, line {number}: address {address[:40]} must lie in 0..{_LAST_ADDRESS - 1}")
+                cycles.append(moment)
+                writes.append(kind)
+                addresses.append(place)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: no CSV file of {_FORM} ({error})") from error
     if not cycles:
-        raise TraceError(f"{path}: no requests in it")
+        raise TraceError(f"{path}: no requests in it; a line is {_FORM}")
     return Trace(np.array(cycles, np.uint64), np.array(writes, bool), np.array(addresses, np.uint64))
 
 
@@ -90,7 +107,8 @@ def measure(bench: MemoryBench, trace: Trace, *, saturate: bool = False) -> tupl
     behind = trace.addresses >= config.memory.bytes
     if behind.any():
         raise TraceError(f"request {int(behind.argmax()) + 1}: address {int(trace.addresses[behind.argmax()]):#x} lies "
-                         f"behind the {config.memory.bytes} bytes of {config.ports} pseudo-channels of {timing.name}")
+                         f"behind the {config.memory.bytes} bytes of {config.ports} pseudo-channels of {timing.name}; "
+                         "take more pseudo-channels or smaller addresses")
     result = bench.run(trace.writes, trace.addresses, None if saturate else trace.cycles, record=True)
     if result.completed < result.requests or result.errors:
         raise AssertionError(f"{result.requests - result.completed} of {result.requests} requests did not end, "

@@ -202,6 +202,8 @@ class MemoryConfig:
               "must be per-bank, all-bank or off")
         _rule(self.page_policy in ("open", "closed", "adaptive"), "memory.page_policy", self.page_policy,
               "must be open, closed or adaptive")
+        _rule(_power_of_two(self.pseudo_channels) and self.pseudo_channels <= 8, "memory.pseudo_channels",
+              self.pseudo_channels, "must be 1, 2, 4 or 8")
         _rule(_power_of_two(self.bytes) and 65536 <= self.bytes <= 1 << 34, "memory.bytes", self.bytes,
               "must be a power of two in 65536..17179869184")
         _rule(_power_of_two(self.interleave_bytes) and 128 <= self.interleave_bytes <= 65536,
@@ -209,8 +211,6 @@ class MemoryConfig:
         for name in ("read_queue", "write_queue"):
             value = getattr(self, name)
             _rule(4 <= value <= 256, f"memory.{name}", value, "must lie in 4..256")
-        _rule(_power_of_two(self.pseudo_channels) and self.pseudo_channels <= 8, "memory.pseudo_channels",
-              self.pseudo_channels, "must be 1, 2, 4 or 8")
 
 
 @dataclass(frozen=True, kw_only=True)

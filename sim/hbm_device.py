@@ -1,21 +1,19 @@
 """The DRAM of one pseudo-channel, on its command bus."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from ringloom.hw.memory.hbm.address import AddressMap
 from ringloom.hw.memory.hbm.command import ColumnOp, CommandBus, RowOp
-from ringloom.hw.memory.port import BEAT_BITS, STROBE_BITS, StoragePort
+from ringloom.hw.memory.port import StoragePort
 
-__all__ = ["HbmDevice", "POISON"]
+from .hbm_data import POISON, DramData
 
-POISON = 0xA5
-"""Every byte of data that a broken rule made undefined."""
+__all__ = ["HbmDevice", "TIME_BITS", "START"]
 
-_TIME_BITS = 44         # at 1 GHz, four hours of simulated time
-_START = 1 << 20        # so that time 0 is long ago
-_PENDING = 16           # accesses between command and data
+TIME_BITS = 44      # at 1 GHz, four hours of simulated time
+START = 1 << 20     # so that time 0 is long ago
 
 
 class HbmDevice(wiring.Component):
@@ -36,6 +34,8 @@ class HbmDevice(wiring.Component):
     -------
     bus : In(CommandBus)
     storage : Out(StoragePort)
+    now : In
+        The cycle, counted from :data:`START`.
     violation : Out(1)
         The command of this cycle breaks a rule.
     """
@@ -46,18 +46,17 @@ class HbmDevice(wiring.Component):
         super().__init__({
             "bus": In(CommandBus(address)),
             "storage": Out(StoragePort(address_bits=address.beat_bits + 5)),
-            "violation": Out(1),
+            "now": In(TIME_BITS), "violation": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         t, bus = self._address.timing, self.bus
         banks, groups, group_bits = t.banks, t.bank_groups, self._address.group_bits
-        now = Signal(_TIME_BITS, init=_START)
-        m.d.sync += now.eq(now + 1)
+        now = self.now
 
         def time(name: str) -> Signal:
-            return Signal(_TIME_BITS, name=name)
+            return Signal(TIME_BITS, name=name)
 
         def since(moment: Signal, distance: int) -> Signal:
             return now >= moment + distance
@@ -66,9 +65,9 @@ class HbmDevice(wiring.Component):
             m.submodules[name] = made = memory.Memory(shape=width, depth=banks, init=[])
             return made
 
-        acts = table("acts", _TIME_BITS)            # last ACT of each bank
-        idles = table("idles", _TIME_BITS)          # from when it may be opened or refreshed again
-        closes = table("closes", _TIME_BITS)        # from when it may be closed
+        acts = table("acts", TIME_BITS)            # last ACT of each bank
+        idles = table("idles", TIME_BITS)          # from when it may be opened or refreshed again
+        closes = table("closes", TIME_BITS)        # from when it may be closed
         rows = table("rows", self._address.row_bits)
         acted, rested, accessed = Signal(banks), Signal(banks), Signal(banks)   # which entries are of this run
         open_, bad, spoiled = Signal(banks), Signal(banks), Signal(banks)
@@ -155,7 +154,7 @@ class HbmDevice(wiring.Component):
         group_access = Array(time(f"group_access_{g}") for g in range(groups))
         group_write = Array(time(f"group_write_{g}") for g in range(groups))
         read, write, column_ok = Signal(), Signal(), Signal()
-        close_from = Signal(_TIME_BITS)
+        close_from = Signal(TIME_BITS)
         fits, direction = Signal(), Signal()
         m.d.comb += [
             read.eq(bus.column_op == ColumnOp.RD), write.eq(bus.column_op == ColumnOp.WR),
@@ -180,40 +179,11 @@ class HbmDevice(wiring.Component):
         with m.If(write):
             m.d.sync += [last_write.eq(now), group_write[column_group].eq(now)]
 
-        self._data(m, read, write, ~column_ok, self._address.encode(open_row.data, bus.column_bank, bus.column,
-                                                                    self._channel))
+        m.submodules.data = path = DramData(timing=t, beat_bits=self._address.beat_bits)
+        wiring.connect(m, path.storage, wiring.flipped(self.storage))
+        m.d.comb += [
+            path.read.eq(read), path.write.eq(write), path.broken.eq(~column_ok),
+            path.beat.eq(self._address.encode(open_row.data, bus.column_bank, bus.column, self._channel)),
+            path.write_data.eq(bus.write_data), path.strobe.eq(bus.strobe), bus.read_data.eq(path.read_data),
+        ]
         return m
-
-    def _data(self, m: Module, read: Signal, write: Signal, poisoned: Signal, beat: Signal) -> None:
-        """Accesses wait for their burst in two queues, each with a line that tells when the oldest is due."""
-        t, bus, storage = self._address.timing, self.bus, self.storage
-
-        def queue(name: str, push: Signal, delay: int) -> tuple[Signal, Signal, Signal]:
-            m.submodules[name] = waiting = memory.Memory(shape=len(beat) + 1, depth=_PENDING, init=[])
-            put, get = waiting.write_port(), waiting.read_port(domain="comb")
-            first, free = Signal(range(_PENDING), name=f"{name}_first"), Signal(range(_PENDING), name=f"{name}_free")
-            due = Signal(delay + 1, name=f"{name}_due")
-            m.d.sync += due.eq((due >> 1) | Mux(push, 1 << delay, 0))
-            m.d.comb += [put.addr.eq(free), put.en.eq(push), put.data.eq(Cat(beat, poisoned)), get.addr.eq(first)]
-            with m.If(push):
-                m.d.sync += free.eq(free + 1)
-            with m.If(due[0]):
-                m.d.sync += first.eq(first + 1)
-            return due[0], get.data[:-1], get.data[-1]
-
-        # Storage takes two cycles: one to be asked, one to answer, in the last of the burst.
-        read_due, read_beat, read_bad = queue("reading", read, t.cl + t.burst_clocks - 4)
-        write_due, write_beat, write_bad = queue("writing", write, t.cwl + t.burst_clocks - 2)
-        poison = Const(int.from_bytes(bytes([POISON]) * (BEAT_BITS // 8), "little"), BEAT_BITS)
-        bad = Signal(2)
-        m.d.sync += [storage.enable.eq(read_due | write_due), storage.write.eq(write_due),
-                     bad.eq(Cat(read_due & read_bad, bad[0]))]
-        with m.If(write_due):
-            m.d.sync += [
-                storage.address.eq(write_beat),
-                storage.write_data.eq(Mux(write_bad, poison, bus.write_data)),
-                storage.strobe.eq(Mux(write_bad, (1 << STROBE_BITS) - 1, bus.strobe)),
-            ]
-        with m.Elif(read_due):
-            m.d.sync += storage.address.eq(read_beat)
-        m.d.comb += bus.read_data.eq(Mux(bad[1], poison, storage.read_data))

@@ -18,6 +18,7 @@ from ringloom.hw.export import export_verilog
 from ringloom.sim.progress import Progress
 
 from .cache import Cache, cache_folder, digest
+from .clock_gate import gated_clocks
 from .models import Model, models, ports_header, registered_reset, scopes, state_header, top_ports
 from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 
@@ -51,7 +52,7 @@ def for_simulation(verilog: str) -> str:
     """
     named = re.sub(r"\\\$(\S+) ", lambda found: f"_s_{re.sub(r'[^0-9A-Za-z]', '_', found[1])} ", verilog)
     cleared = re.sub(r"^  initial begin\n(?:    \S+ ?\[\d+\] = \d+'[hd]0+;\n)*  end\n", "", named, flags=re.MULTILINE)
-    return _merged_registers(cleared)
+    return _merged_registers(gated_clocks(cleared))
 
 
 _COMB = re.compile(r"^  always @\* begin\n(?:    if \(\S+ \) begin end\n)?(    (_s_\w+) +=(?:.*\n)*?)  end\n",

@@ -6,7 +6,8 @@ from amaranth.sim import Simulator
 from ringloom.hw.memory.hbm.address import AddressMap
 from ringloom.hw.memory.hbm.command import ColumnOp, RowOp
 from ringloom.hw.memory.hbm.timing import load_timing
-from ringloom.sim.hbm_device import POISON, HbmDevice
+from ringloom.sim.hbm_data import POISON
+from ringloom.sim.hbm_device import START, HbmDevice
 from tests.support.memory import storage_process
 
 T = load_timing("tiny")
@@ -32,6 +33,7 @@ def run(script: list[tuple[int, str, int, int]], data: int = 0x1234) -> tuple[li
                     row = (op, bank, place)
                 elif at == cycle:
                     column = (op, bank, place)
+            ctx.set(device.now, START + cycle)
             ctx.set(bus.row_op, ROW.get(row[0], RowOp.NONE))
             ctx.set(bus.row_bank, row[1])
             ctx.set(bus.row, row[2])

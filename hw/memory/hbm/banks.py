@@ -28,6 +28,8 @@ class BankMachines(wiring.Component):
         The row command decided in this cycle. A command takes effect a cycle before it shows on the bus.
     column_op, column_bank : In
         The column command decided in this cycle.
+    recovering : In(1)
+        tRFC or tRFCpb runs since the last refresh.
     open : Out(banks)
         Banks with an open row.
     rows : Out(row_bits), an array
@@ -53,7 +55,7 @@ class BankMachines(wiring.Component):
         banks = address.timing.banks
         super().__init__({
             "row_op": In(RowOp), "row_bank": In(address.bank_bits), "row": In(address.row_bits),
-            "column_op": In(ColumnOp), "column_bank": In(address.bank_bits),
+            "column_op": In(ColumnOp), "column_bank": In(address.bank_bits), "recovering": In(1),
             "open": Out(banks), "rows": Out(address.row_bits).array(banks),
             "readable": Out(banks), "writable": Out(banks),
             "activatable": Out(banks), "closable": Out(banks), "refreshable": Out(banks),
@@ -119,11 +121,9 @@ class BankMachines(wiring.Component):
         rrefd = timer("rrefd", t.rrefd, refresh_one)
         row_taken = timer("row_taken", t.activate_clocks, act)
         all_closed = timer("rp_all", t.rp_all, pre_all)
-        all_refreshed = timer("rfc", t.rfc, refresh_all)
-        one_refreshed = timer("rfc_bank", t.rfc_bank, refresh_one)
         refreshed = Signal(banks)
-        with m.If(refresh_one):
-            m.d.sync += refreshed.eq(row_bank)
+        with m.If(refresh_one | refresh_all):
+            m.d.sync += refreshed.eq(Mux(refresh_all, every, row_bank))
 
         # ACTs in the last tFAW clocks: the fifth must wait.
         window, in_window = Signal(max(1, t.faw - 1)), Signal(range(6))
@@ -135,8 +135,7 @@ class BankMachines(wiring.Component):
 
         idle = Signal(banks)
         m.d.comb += [
-            idle.eq(Mux(all_closed | all_refreshed, 0,
-                        ~(self.open | rp | rc | Mux(one_refreshed, refreshed, Const(0, banks))))),
+            idle.eq(Mux(all_closed, 0, ~(self.open | rp | rc | Mux(self.recovering, refreshed, Const(0, banks))))),
             self.readable.eq(Mux(ccd_s | wtr_s, 0, self.open & ~rcd_read & ~of_groups(ccd_l | wtr_l))),
             self.writable.eq(Mux(ccd_s | rtw, 0, self.open & ~rcd_write & ~of_groups(ccd_l))),
             self.activatable.eq(Mux(rrd_s | rrefd | (in_window == 4), 0, idle & ~of_groups(rrd_l))),

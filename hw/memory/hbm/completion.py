@@ -55,6 +55,8 @@ class Completion(wiring.Component):
     read_data : In(256)
         The command bus.
     responses : Out(stream)
+    empty : Out(1)
+        No command waits for its response, no response for its requester.
     latency, latency_valid : Out
         Cycles from a read's acceptance to its response, in the cycle it enters the queue.
     """
@@ -71,7 +73,7 @@ class Completion(wiring.Component):
             "issue": In(1), "issue_write": In(1), "issue_slot": In(slot),
             "room": Out(1),
             "burst": Out(write_layout()), "read_data": In(BEAT_BITS),
-            "responses": Out(stream.Signature(response_layout(tag_bits))),
+            "responses": Out(stream.Signature(response_layout(tag_bits))), "empty": Out(1),
             "now": In(LATENCY_BITS), "latency": Out(LATENCY_BITS), "latency_valid": Out(1),
         })
 
@@ -158,7 +160,7 @@ class Completion(wiring.Component):
             get.addr.eq(first),
             self.responses.payload.eq(get.data),
             self.responses.valid.eq(waiting != 0),
-            self.room.eq(places != 0),
+            self.room.eq(places != 0), self.empty.eq(places == RESPONSES),
             self.latency.eq(self.now - get_origin.data.arrival),
             self.latency_valid.eq(end & ~last_write),
         ]

@@ -1,11 +1,12 @@
 """One pseudo-channel: requests in, DRAM commands out, responses back."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import MemoryConfig
 from ..port import TAG_BITS, MemoryPort
+from .activity import Activity
 from .address import AddressMap
 from .banks import BankMachines
 from .command import ColumnOp, CommandBus, RowOp
@@ -49,6 +50,12 @@ class Controller(wiring.Component):
     port : In(MemoryPort)
     bus : Out(CommandBus)
     events : Out(CHANNEL_EVENTS)
+    now : In
+        The cycle, for latencies.
+    tick, recovering : In(1), paid : Out(1)
+        The refresh clock.
+    busy : Out(1)
+        There is something to do: while it is low, and no request and no tick comes, every register may stand still.
     """
 
     def __init__(self, *, memory: MemoryConfig, address: AddressMap, address_bits: int,
@@ -61,6 +68,7 @@ class Controller(wiring.Component):
             "port": In(MemoryPort(address_bits=address_bits, tag_bits=tag_bits)),
             "bus": Out(CommandBus(address)),
             "events": Out(CHANNEL_EVENTS),
+            "now": In(LATENCY_BITS), "tick": In(1), "recovering": In(1), "paid": Out(1), "busy": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -83,11 +91,10 @@ class Controller(wiring.Component):
         m.submodules.direction = direction = Direction(entries=memory.write_queue)
         m.submodules.page = page = PageCloser(address=address, policy=memory.page_policy)
         m.submodules.monitor = monitor = ChannelMonitor(address=address)
+        m.submodules.activity = activity = Activity(timing=t)
         for block in (door, columns, rows):
             wiring.connect(m, reads.view, block.reads)
             wiring.connect(m, writes.view, block.writes)
-        now = Signal(LATENCY_BITS)
-        m.d.sync += now.eq(now + 1)
 
         # The commands decided in this cycle; the bus shows them in the next.
         row_op, row_bank, row = Signal(RowOp), Signal(address.bank_bits), Signal(address.row_bits)
@@ -103,6 +110,7 @@ class Controller(wiring.Component):
             m.d.comb += [block.column_op.eq(column_op), block.column_bank.eq(columns.bank)]
         for block in (banks, door, page):
             m.d.comb += block.row.eq(row)
+        m.d.comb += [activity.row_op.eq(row_op), activity.column_op.eq(column_op)]
         for b in range(t.banks):
             m.d.comb += [page.rows[b].eq(banks.rows[b]), door.rows[b].eq(banks.rows[b])]
 
@@ -110,7 +118,7 @@ class Controller(wiring.Component):
         wiring.connect(m, wiring.flipped(self.port.requests), door.requests)
         wiring.connect(m, wiring.flipped(self.port.write_data), door.write_data)
         m.d.comb += [
-            door.now.eq(now), door.reads_full.eq(reads.full), door.writes_full.eq(writes.full),
+            door.now.eq(self.now), door.reads_full.eq(reads.full), door.writes_full.eq(writes.full),
             door.slot_free.eq(completion.slot_free), door.read_take.eq(reads.take), door.write_take.eq(writes.take),
             door.open.eq(banks.open),
             reads.insert.eq(door.insert_read), writes.insert.eq(door.insert_write),
@@ -152,7 +160,8 @@ class Controller(wiring.Component):
             used.eq(Mux(columns.issue, 1 << columns.bank, 0)),
             rows.write.eq(write), rows.starving.eq(columns.starving), rows.activatable.eq(banks.activatable),
             rows.closable.eq(banks.closable), rows.hold.eq(refresh.hold), rows.enable.eq(banks.row_free),
-            refresh.wanted.eq(wanted), refresh.used.eq(used),
+            refresh.wanted.eq(wanted), refresh.used.eq(used), refresh.tick.eq(self.tick),
+            refresh.recovering.eq(self.recovering), banks.recovering.eq(self.recovering), self.paid.eq(refresh.paid),
             refresh.open.eq(banks.open), refresh.closable.eq(banks.closable),
             refresh.refreshable.eq(banks.refreshable), refresh.all_closable.eq(banks.all_closable),
             refresh.all_refreshable.eq(banks.all_refreshable),
@@ -174,7 +183,7 @@ class Controller(wiring.Component):
         wiring.connect(m, completion.responses, wiring.flipped(self.port.responses))
         m.d.comb += [
             self.bus.write_data.eq(completion.burst.data), self.bus.strobe.eq(completion.burst.strobe),
-            completion.read_data.eq(self.bus.read_data), completion.now.eq(now),
+            completion.read_data.eq(self.bus.read_data), completion.now.eq(self.now),
             monitor.waiting.eq(reads.view.valid[0] | writes.view.valid[0]), monitor.crowded.eq(~completion.room),
             monitor.open_hits.eq((banks.settled & Mux(write, writes.view.wanted_open, reads.view.wanted_open)).any()),
             monitor.grouped.eq(banks.grouped),
@@ -182,6 +191,12 @@ class Controller(wiring.Component):
             monitor.refreshing.eq((refresh.active & wanted).any()),
             self.events.level.eq(reads.view.level + writes.view.level),
             self.events.latency.eq(completion.latency), self.events.latency_valid.eq(completion.latency_valid),
+        ]
+        closes = banks.open.any() if memory.page_policy != "open" else Const(0)
+        m.d.comb += [
+            activity.waiting.eq(door.full | reads.view.valid[0] | writes.view.valid[0] | ~completion.empty
+                                | refresh.pending | closes),
+            self.busy.eq(activity.busy),
         ]
         for name in monitor.EVENTS:
             m.d.comb += getattr(self.events, name).eq(getattr(monitor.events, name))

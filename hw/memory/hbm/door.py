@@ -51,6 +51,8 @@ class Door(wiring.Component):
         Its row is open after this cycle; it must wait for the other queue.
     data_slot, data, data_enable : Out
         A beat of write data, and where it goes.
+    full : Out(1)
+        A request is here.
     write_waits : Out(1)
         A write finds no room.
     """
@@ -74,7 +76,7 @@ class Door(wiring.Component):
             "place_column": Out(address.column_bits), "origin": Out(origin_layout(tag_bits)),
             "hit": Out(1), "blocked": Out(1),
             "data_slot": Out(slot_bits), "data": Out(write_layout()), "data_enable": Out(1),
-            "write_waits": Out(1),
+            "full": Out(1), "write_waits": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -82,7 +84,7 @@ class Door(wiring.Component):
         payload = self.requests.payload
         beat = payload.address[BEAT_SHIFT:BEAT_SHIFT + self._address.beat_bits]
         row, bank, column = self._address.decode(beat)
-        full, write, enter = Signal(), Signal(), Signal()
+        full, write, enter = self.full, Signal(), Signal()
         m.d.comb += self.requests.ready.eq(~full | enter)
         with m.If(self.requests.ready):
             m.d.sync += full.eq(self.requests.valid)

@@ -1,22 +1,19 @@
-"""A tile's DRAM: one controller and one device a pseudo-channel."""
+"""A tile's DRAM: one channel a pseudo-channel."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ringloom.sim.hbm_device import HbmDevice
+from ringloom.sim.hbm_device import START, TIME_BITS
 
 from ...config import DeviceConfig
 from ..port import MemoryPort, StoragePort, memory_tag_bits
 from .address import address_map
+from .channel import COMMAND_RECORD, Channel
 from .command import CommandBus
-from .controller import Controller
 from .events import CHANNEL_EVENTS
 
 __all__ = ["HbmMemory", "COMMAND_RECORD"]
-
-COMMAND_RECORD = ("row_op", "row_bank", "row", "column_op", "column_bank", "column")
-"""What a recording of the command bus holds."""
 
 
 class HbmMemory(wiring.Component):
@@ -51,17 +48,16 @@ class HbmMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        now = Signal(TIME_BITS, init=START)
+        m.d.sync += now.eq(now + 1)
         for index in range(self._config.ports):
-            controller = Controller(memory=self._config.memory, address=self._address,
-                                    address_bits=self._config.address_bits,
-                                    tag_bits=memory_tag_bits(self._config))
-            device = HbmDevice(address=self._address, channel=index)
-            m.submodules[f"channel_{index}"] = controller
-            m.submodules[f"device_{index}"] = device
-            wiring.connect(m, wiring.flipped(self.ports[index]), controller.port)
-            wiring.connect(m, controller.bus, device.bus)
-            wiring.connect(m, device.storage, wiring.flipped(self.storage[index]))
-            wiring.connect(m, controller.events, wiring.flipped(self.events[index]))
-            for name in COMMAND_RECORD:
-                m.d.comb += getattr(self.commands[index], name).eq(getattr(controller.bus, name))
+            channel = Channel(memory=self._config.memory, address=self._address,
+                              address_bits=self._config.address_bits, channel=index,
+                              tag_bits=memory_tag_bits(self._config))
+            m.submodules[f"channel_{index}"] = channel
+            m.d.comb += channel.now.eq(now)
+            wiring.connect(m, wiring.flipped(self.ports[index]), channel.port)
+            wiring.connect(m, channel.storage, wiring.flipped(self.storage[index]))
+            wiring.connect(m, channel.events, wiring.flipped(self.events[index]))
+            wiring.connect(m, channel.commands, wiring.flipped(self.commands[index]))
         return m

@@ -39,6 +39,12 @@ class Refresher(wiring.Component):
         From the bank machines.
     granted : In(1)
         The command of ``op`` is taken in this cycle.
+    tick, recovering : In(1)
+        From the refresh clock.
+    paid : Out(1)
+        A refresh is issued in this cycle.
+    pending : Out(1)
+        There is something to do about refreshes.
     hold, hold_columns : Out(banks)
         Banks that must get no other row command, and no column command.
     op, bank : Out
@@ -55,7 +61,7 @@ class Refresher(wiring.Component):
             "wanted": In(banks), "used": In(banks),
             "open": In(banks), "closable": In(banks), "refreshable": In(banks),
             "all_closable": In(1), "all_refreshable": In(1),
-            "granted": In(1),
+            "granted": In(1), "tick": In(1), "recovering": In(1), "paid": Out(1), "pending": Out(1),
             "hold": Out(banks), "hold_columns": Out(banks), "op": Out(RowOp), "bank": Out(address.bank_bits),
             "active": Out(banks),
         })
@@ -66,35 +72,26 @@ class Refresher(wiring.Component):
         if self._mode == "off":
             return m
         per_bank = self._mode == "per-bank"
-        interval = t.refi_bank if per_bank else t.refi
         limit = 4 * t.banks if per_bank else 8
-        count = Signal(range(interval), init=interval - 1)
-        owed = Signal(range(2 * limit + 1))
-        tick, paid = Signal(), Signal()
-        m.d.comb += tick.eq(count == 0)
-        m.d.sync += count.eq(Mux(tick, interval - 1, count - 1))
-        with m.If(tick & ~paid):
+        owed, busy, quiet = Signal(range(2 * limit + 1)), Signal(), Signal()
+        with m.If(self.tick & ~self.paid):
             m.d.sync += owed.eq(owed + 1)
-        with m.Elif(paid & ~tick):
+        with m.Elif(self.paid & ~self.tick):
             m.d.sync += owed.eq(owed - 1)
-        quiet = Signal()
-        m.d.comb += quiet.eq(~self.wanted.any())
-        recovery = Signal(range(max(t.rfc, t.rfc_bank)))
-        with m.If(recovery != 0):
-            m.d.sync += recovery.eq(recovery - 1)
-        with m.If(paid):
-            m.d.sync += recovery.eq((t.rfc_bank if per_bank else t.rfc) - 1)
-        m.d.comb += paid.eq(self.granted & ((self.op == RowOp.REFPB) | (self.op == RowOp.REFAB)))
+        m.d.comb += [
+            quiet.eq(~self.wanted.any()),
+            self.paid.eq(self.granted & ((self.op == RowOp.REFPB) | (self.op == RowOp.REFAB))),
+            self.pending.eq(busy | ((owed != 0) & ~self.recovering)),
+        ]
         if per_bank:
-            self._one(m, owed, limit, quiet, tick, paid, recovery != 0)
+            self._one(m, owed, limit, quiet, busy)
         else:
-            self._all(m, owed, limit, quiet, paid, recovery != 0)
+            self._all(m, owed, limit, quiet, busy)
         return m
 
-    def _all(self, m: Module, owed: Signal, limit: int, quiet: Signal, paid: Signal, running: Signal) -> None:
+    def _all(self, m: Module, owed: Signal, limit: int, quiet: Signal, busy: Signal) -> None:
         banks = self._address.timing.banks
-        busy = Signal()
-        with m.If(paid):
+        with m.If(self.paid):
             m.d.sync += busy.eq(0)
         with m.Elif((owed >= limit) | ((owed != 0) & quiet)):
             m.d.sync += busy.eq(1)
@@ -108,7 +105,7 @@ class Refresher(wiring.Component):
             m.d.sync += rest.eq(rest - 1)
         m.d.comb += [
             self.hold.eq(Mux(busy, every, 0)), self.hold_columns.eq(Mux(busy & (rest == 0), every, 0)),
-            self.active.eq(Mux(busy | running, every, 0)),
+            self.active.eq(Mux(busy | self.recovering, every, 0)),
         ]
         with m.If(busy & (rest == 0)):
             with m.If(self.open.any()):
@@ -117,18 +114,17 @@ class Refresher(wiring.Component):
             with m.Elif(self.all_refreshable):
                 m.d.comb += self.op.eq(RowOp.REFAB)
 
-    def _one(self, m: Module, owed: Signal, limit: int, quiet: Signal, tick: Signal, paid: Signal,
-             running: Signal) -> None:
+    def _one(self, m: Module, owed: Signal, limit: int, quiet: Signal, busy: Signal) -> None:
         banks = self._address.timing.banks
         due = Signal(banks, init=-1)          # banks this round still owes
         fresh, recent = Signal(banks), Signal(banks)   # used since the last tick; in the interval before
-        with m.If(tick):
+        with m.If(self.tick):
             m.d.sync += [recent.eq(fresh), fresh.eq(self.used)]
         with m.Else():
             m.d.sync += fresh.eq(fresh | self.used)
 
-        target, busy = Signal(banks), Signal()   # one-hot; the refresh that is being brought about
-        last = Signal(banks)                     # one-hot; the bank refreshed last
+        target = Signal(banks)   # one-hot: the refresh that is being brought about while ``busy``
+        last = Signal(banks)     # one-hot: the bank refreshed last
         free, choice = Signal(banks), Signal(banks)
         m.d.comb += free.eq(due & ~self.wanted)
         with m.If((free & fresh).any()):
@@ -140,16 +136,16 @@ class Refresher(wiring.Component):
         with m.If((owed >= limit) & ~free.any()):
             m.d.comb += choice.eq(lowest(due))
         with m.If(busy):
-            with m.If(paid):
+            with m.If(self.paid):
                 m.d.sync += [busy.eq(0), last.eq(target)]
                 m.d.sync += due.eq(Mux((due & ~target) == 0, (1 << banks) - 1, due & ~target))
-        with m.Elif((owed != 0) & choice.any() & ~running):
+        with m.Elif((owed != 0) & choice.any() & ~self.recovering):
             m.d.sync += [busy.eq(1), target.eq(choice)]
 
         m.d.comb += [
             self.bank.eq(Cat(number_of(target, k) for k in range(self._address.bank_bits))),
             self.hold.eq(Mux(busy, target, 0)), self.hold_columns.eq(self.hold),
-            self.active.eq(self.hold | Mux(running, last, 0)),
+            self.active.eq(self.hold | Mux(self.recovering, last, 0)),
         ]
         with m.If((target & self.open & self.closable).any() & busy):
             m.d.comb += self.op.eq(RowOp.PRE)
