@@ -146,13 +146,13 @@ def _operands(config: DeviceConfig, m: int, k: int, n: int, dtype: str, seed: in
 
 
 def _multiply(device: Device, a: np.ndarray, b: np.ndarray, *, quantized: bool, prepared: bool,
-              repeat: int, waves: Path | None) -> tuple[np.ndarray, bool, Profile]:
+              repeat: int, waves: Path | None, check_memory: bool = False) -> tuple[np.ndarray, bool, Profile]:
     """Run the product; its result, whether it is right, and what it cost."""
     # a scale that spreads the sums of random operands over most of int8
     call: dict[str, Any] = {"a_scale": 0.05, "a_zero_point": 0, "b_scale": 0.02, "y_zero_point": np.int8(0),
                             "y_scale": 0.05 * 0.02 * 130 * max(1, a.shape[-1]) ** 0.5}
     weights = device.prepare(b) if prepared else device.put(b)
-    with device.profile() as profile, _recorded(device, waves):
+    with device.profile(check_memory=check_memory) as profile, _recorded(device, waves):
         for _ in range(repeat):
             got = np.asarray(device.qmatmul(a, weights, **call) if quantized else device.matmul(a, weights))
     want = qlinear_matmul(a, b, b_zero_point=0, **call) if quantized else matmul_reference(a, b)
@@ -206,19 +206,24 @@ def matmul_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtyp
 @main.command("profile")
 @_product_options
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Jobs in the profile.")
+@click.option("--check-memory", is_flag=True, help="Check the DRAM's commands against its timing set; "
+              "status 1 where a rule is broken.")
 @_options(waves=True)
 def profile_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtype: str, seed: int, repeat: int,
-                    config: str, overrides: dict[str, str], as_json: bool, sim: str, waves: Path | None) -> None:
+                    check_memory: bool, config: str, overrides: dict[str, str], as_json: bool, sim: str,
+                    waves: Path | None) -> None:
     """Multiply M x K by K x N and tell where the cycles went."""
     parsed = load(config, overrides)
     a, b = _operands(parsed, m, k, n, dtype, seed)
     with open(parsed, sim=sim) as device:
-        _, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, repeat=repeat, waves=waves)
+        _, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, repeat=repeat, waves=waves,
+                                      check_memory=check_memory)
     counters = Table("counter", "value", title="counters", title_justify="left")
     for name, value in profile.counters.items():
         counters.add_row(name, f"{value:,}")
     _emit(as_json, profile.to_dict() | {"correct": right}, profile.table(), counters)
-    sys.exit(0 if right else 1)
+    broken = profile.memory_check is not None and bool(profile.memory_check.violations)
+    sys.exit(0 if right and not broken else 1)
 
 
 @main.command("demo")

@@ -15,8 +15,9 @@ from ringloom.hw.config import DeviceConfig, load
 from ringloom.hw.counters import CHANNEL_COUNTERS, COUNTERS
 from ringloom.hw.isa import DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode
 from ringloom.numerics.reference import as_array, check_scale
-from ringloom.profile import Profile
+from ringloom.profile import MemoryCheck, Profile
 from ringloom.sim import BusError, SimulationTimeout, Simulator
+from ringloom.sim.checkers.bus import BusChecker
 
 from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
 from .errors import ClosedError, DeviceFault, OutOfMemoryError, ShapeError, TimeoutError, UnsupportedError
@@ -80,6 +81,7 @@ class Device:
         self._jobs: JobQueue = FirmwareQueues(self) if firmware else JobQueue(self)
         self._allocator.queued = lambda: self._jobs.held_bytes
         self._profiles: list[Profile] = []  # those that count
+        self._checker: BusChecker | None = None
         self._resetting = False
         self._streams: OrderedDict[Gemm, Stream] = OrderedDict()
         self._number = 0
@@ -363,9 +365,15 @@ class Device:
     # -- looking inside ---------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def profile(self) -> Iterator[Profile]:
-        """Count what the jobs run inside the ``with`` cost; the figures are there when it ends."""
+    def profile(self, *, check_memory: bool = False) -> Iterator[Profile]:
+        """Count what the jobs run inside the ``with`` cost; the figures are there when it ends.
+
+        check_memory: record the command buses of the DRAM meanwhile and check them against the timing set with a
+        checker that knows nothing of the controller; ``memory_check`` says what it found. It takes a few microseconds
+        a command; profiles that check may not lie inside each other.
+        """
         self._check_open()
+        checker = self._check_memory() if check_memory else None
         macs, jobs = self.macs, self.jobs
         profile = Profile(self.config, self.simulator.name)
         profile.start(self.counters())
@@ -374,7 +382,30 @@ class Device:
             yield profile
         finally:
             self._profiles.remove(profile)
+            if checker is not None:
+                self._checker = None
+                if not self.closed:
+                    self.simulator.record_commands(None)
+        if checker is not None:
+            checker.finish(self.simulator.cycle)
+            profile.memory_check = MemoryCheck(checker.commands, [
+                f"tile {tile}, channel {channel}: {found.message} ({found.rule})"
+                for tile, channel, found in checker.violations])
         profile.fill(self.counters(), macs=self.macs - macs, jobs=self.jobs - jobs)
+
+    def _check_memory(self) -> BusChecker:
+        if self.config.memory.kind != "hbm":
+            raise UnsupportedError(f"profile: check_memory: memory.kind = {self.config.memory.kind!r} has no DRAM "
+                                   "commands; take a configuration with memory.kind=hbm")
+        if self._checker is not None:
+            raise UnsupportedError("profile: check_memory: another profile that is open checks already")
+        checker = BusChecker(self.config, self.simulator.cycle)
+        try:
+            self.simulator.record_commands(checker)
+        except NotImplementedError as error:
+            raise UnsupportedError(f"profile: check_memory: {error}") from error
+        self._checker = checker
+        return checker
 
     def counters(self) -> dict[str, int]:
         """All counters now, ``tile0.array.active`` and so on."""

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import Out
 from .config import DeviceConfig
 from .control.axi_lite import AxiLite
 from .memory.axi import Axi
-from .memory.port import StoragePort
+from .memory.port import storage_port
 from .regmap import ADDRESS_BITS
 from .ring.flit import Direction
 from .shell import Shell, shell_members
@@ -67,7 +67,7 @@ class Device(wiring.Component):
                  instances: bool = False) -> None:
         self.config, self._instances = config, instances
         self.firmware = firmware
-        storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
+        storage = storage_port(config)
         super().__init__({
             "irq": Out(1),
             "s_axil": Out(AxiLite(address_bits=ADDRESS_BITS)),

@@ -18,7 +18,7 @@ from .memory.hbm.memory import HbmMemory
 from .memory.ideal import IdealMemory
 from .memory.load import LoadEngine
 from .memory.pooled import PooledArbiter
-from .memory.port import LEAF_TAG_BITS, MemoryPort, StoragePort
+from .memory.port import LEAF_TAG_BITS, MemoryPort, storage_port
 from .ring.collective.engine import RingEngine
 from .ring.flit import STOP_BITS, Direction, Network, RingLink
 from .ring.requester import RemoteRequester
@@ -34,7 +34,6 @@ _JOB = ("context", "epoch", "window_base", "window_limit", "stop")
 
 def tile_members(config: DeviceConfig) -> dict[str, wiring.Member]:
     """Members of the tiles of a device."""
-    storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
     links = RingLink(config)
     return {
         "number": In(STOP_BITS),
@@ -42,7 +41,7 @@ def tile_members(config: DeviceConfig) -> dict[str, wiring.Member]:
         **({"host": In(MemoryPort(address_bits=config.address_bits, tag_bits=LEAF_TAG_BITS))}
            if config.tiles == 1 else
            {"link_in": In(links).array(len(Direction)), "link_out": Out(links).array(len(Direction))}),
-        "storage": Out(storage).array(config.ports),
+        "storage": Out(storage_port(config)).array(config.ports),
     }
 
 

@@ -17,6 +17,7 @@ from ringloom.hw.config import BEAT_BYTES, DeviceConfig
 from ringloom.hw.device import Device
 from ringloom.hw.export import TOP, flat_ports
 from ringloom.sim import axi_driver
+from ringloom.sim.checkers.bus import CommandSink
 from ringloom.sim.progress import Progress, reporting
 from ringloom.sim.simulator import RESET_CYCLES
 from ringloom.sim.waves import CYCLE_PS, block_error, cut_vcd
@@ -24,6 +25,7 @@ from ringloom.sim.waves import CYCLE_PS, block_error, cut_vcd
 __all__ = ["PythonSimulator"]
 
 _PERIOD = CYCLE_PS * 1e-12
+_ANY_COMMAND = 0x1F  # the bits of a command word that are 0 where there is none
 
 
 @contextmanager
@@ -75,6 +77,7 @@ class PythonSimulator:
         self._memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
         self._cycle = 0
         self._waves: ExitStack | None = None
+        self._sink: CommandSink | None = None
         self._closed = False
 
         top = Module()
@@ -114,6 +117,15 @@ class PythonSimulator:
         self._ctx = ctx
         async for _ in ctx.tick():
             self._cycle += 1
+            if self._sink is not None:
+                self._record(self._sink)
+
+    def _record(self, sink: CommandSink) -> None:
+        for port in range(self.config.tiles * self.config.ports):
+            tile, channel = divmod(port, self.config.ports)
+            word = self._ctx.get(self._ports[f"storage{tile}_{channel}_commands"])
+            if word & _ANY_COMMAND:
+                sink.take(np.array([[self._cycle, port, word]], np.uint64))
 
     def _edge(self) -> None:
         if self._closed:
@@ -155,6 +167,13 @@ class PythonSimulator:
         for _ in range(RESET_CYCLES):
             self._edge()
         self._ctx.set(self._domain.rst, 0)
+        if self._sink is not None:
+            self._sink.reset(self._cycle)
+
+    def record_commands(self, sink: CommandSink | None) -> None:
+        self._sink = sink
+        if sink is not None:
+            self._record(sink)
 
     def read(self, address: int) -> int:
         return int(self._transfer("s_axil_", axi_driver.LITE, axi_driver.lite_read(address))[0])

@@ -42,6 +42,8 @@ from ringloom.hw.regmap import (
     tile_register,
 )
 
+from .checkers.bus import CommandSink
+
 __all__ = ["FunctionalSimulator"]
 
 _ENGINES = {Opcode.LOAD: "load", Opcode.MATMUL: "matmul", Opcode.STORE: "store"}
@@ -137,6 +139,9 @@ class FunctionalSimulator:
         status, enable = (self._registers[control_register(n)] for n in ("irq_status", "irq_enable"))
         self._cycle += 1 if status & enable else limit
         return bool(status & enable)
+
+    def record_commands(self, sink: CommandSink | None) -> None:
+        raise NotImplementedError("the functional simulator has no DRAM: take sim='python' or 'verilated'")
 
     def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:
         raise NotImplementedError("the functional simulator has no signals: take sim='python' or 'verilated'")

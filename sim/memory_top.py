@@ -38,7 +38,7 @@ class MemoryTop(wiring.Component):
                 f"c{p}_response_write": Out(1), f"c{p}_response_data": Out(BEAT_BITS),
                 **{f"c{p}_{name}": Out(len(getattr(commands, name))) for name in COMMAND_RECORD},
                 **{f"c{p}_event_{name}": Out(member.shape) for name, member in CHANNEL_EVENTS.members.items()},
-                f"storage0_{p}": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())),
+                f"storage0_{p}": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length(), commands=True)),
             }
         super().__init__(ports)
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from ringloom.hw.config import DeviceConfig
 
+from .checkers.bus import CommandSink
+
 __all__ = ["Simulator", "SimulationTimeout", "BusError", "RESET_CYCLES"]
 
 RESET_CYCLES = 4
@@ -61,6 +63,11 @@ class Simulator(Protocol):
 
     def run(self, limit: int) -> bool:
         """Run until the interrupt line is high, or for ``limit`` cycles; true if the interrupt is high."""
+        ...
+
+    def record_commands(self, sink: CommandSink | None) -> None:
+        """Give every command that the DRAMs' buses show from now on to ``sink``, a part at a time; None: no more.
+        Nothing is kept. Costs nothing while it is off."""
         ...
 
     def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:

@@ -1,5 +1,5 @@
 """What a run cost and why: counters, utilization, bandwidth, roofline, verdict."""
 
-from .report import Bottleneck, Profile
+from .report import Bottleneck, MemoryCheck, Profile
 
-__all__ = ["Bottleneck", "Profile"]
+__all__ = ["Bottleneck", "MemoryCheck", "Profile"]

@@ -1,5 +1,6 @@
 """Counters of a stretch of work turned into the figures people ask for."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from ringloom.errors import UnsupportedError
 from ringloom.hw.config import DeviceConfig
 from ringloom.hw.counters import CAUSES, CHANNEL_COUNTERS, COUNTER_BITS, COUNTERS, LOST
 
-__all__ = ["Bottleneck", "Profile"]
+__all__ = ["Bottleneck", "MemoryCheck", "Profile"]
 
 _KINDS = {"array.active": "compute", "idle.fill": "compute", "idle.memory": "memory", "idle.ring": "communication",
           "idle.command": "control"}
@@ -28,10 +29,19 @@ class Bottleneck(str):
         return self
 
 
+@dataclass(frozen=True)
+class MemoryCheck:
+    """commands: how many were checked. violations: each rule of the timing set that was broken, in words."""
+
+    commands: int
+    violations: list[str]
+
+
 class Profile:
     """What the jobs of a ``with device.profile() as p`` cost; filled in when the block ends.
 
     counters: ``tile0.array.active`` and so on. cycles: in which a job ran. macs: useful multiply-accumulates.
+    memory_check: with ``check_memory=True``, what an independent checker found on the command buses of the DRAM.
     """
 
     def __init__(self, config: DeviceConfig, simulator: str) -> None:
@@ -43,6 +53,7 @@ class Profile:
         self._before: dict[str, int] = {}
         self._sum: dict[str, int] = {}  # up to the last reset
         self._lost = False
+        self.memory_check: MemoryCheck | None = None
 
     def start(self, counters: dict[str, int]) -> None:
         """Begin at what the counters hold now."""
@@ -143,6 +154,7 @@ class Profile:
             "bytes_per_mac": self.bytes / self.macs if self.macs else 0.0, "intensity": self.intensity,
             "roofline": self.roofline, "bottleneck": str(self.bottleneck), "shares": self.bottleneck.shares,
             "causes": self.causes, "memory_loss": self.memory_loss, "counters": self.counters,
+            "memory_check": None if self.memory_check is None else vars(self.memory_check),
         }
 
     def table(self) -> Table:
@@ -171,6 +183,10 @@ class Profile:
         documents = {counter.name: counter.doc for counter in CHANNEL_COUNTERS.values()}
         rows += [(f"memory bus: {cause}", f"{share:.1%}", documents[f"bus.{cause}"])
                  for cause, share in self.memory_loss.items()]
+        if self.memory_check is not None:
+            found = self.memory_check.violations
+            rows.append(("memory check", f"{len(found)} violations" if found else "passed",
+                         found[0] if found else f"{self.memory_check.commands:,} DRAM commands break no timing rule"))
         for row in rows:
             table.add_row(*row)
         return table

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import BEAT_BYTES, DeviceConfig
 from .delay import DelayQueue
-from .port import BEAT_SHIFT, MemoryPort, StoragePort, memory_tag_bits, request_layout, response_layout, write_layout
+from .port import BEAT_SHIFT, MemoryPort, memory_tag_bits, request_layout, response_layout, storage_port, write_layout
 
 __all__ = ["IdealMemory"]
 
@@ -40,7 +40,7 @@ class IdealMemory(wiring.Component):
         super().__init__({
             "ports": In(MemoryPort(address_bits=config.address_bits,
                                    tag_bits=memory_tag_bits(config))).array(config.ports),
-            "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())).array(config.ports),
+            "storage": Out(storage_port(config)).array(config.ports),
         })
 
     def elaborate(self, platform) -> Module:
@@ -60,7 +60,7 @@ class _Port(wiring.Component):
         self._config, self._ideal, self._index = config, config.ideal, index
         super().__init__({
             "port": In(MemoryPort(address_bits=config.address_bits, tag_bits=memory_tag_bits(config))),
-            "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())),
+            "storage": Out(storage_port(config)),
         })
 
     def elaborate(self, platform) -> Module:

@@ -7,8 +7,9 @@ from ..config import DeviceConfig
 from ..shaped import ShapedIntEnum
 
 __all__ = ["BEAT_BITS", "BEAT_SHIFT", "STROBE_BITS", "LEAF_TAG_BITS", "CLIENT_BITS", "TAG_BITS", "CONTEXT_BITS",
-           "EPOCH_BITS", "ORIGIN_BITS", "Client", "memory_tag_bits", "request_layout", "write_layout",
-           "response_layout", "MemoryPort", "StoragePort"]
+           "EPOCH_BITS", "ORIGIN_BITS", "COMMAND_BITS", "Client", "memory_tag_bits", "request_layout",
+           "write_layout", "response_layout", "MemoryPort", "StoragePort",
+           "storage_port"]
 
 BEAT_BITS = 256
 BEAT_SHIFT = 5
@@ -20,6 +21,7 @@ CONTEXT_BITS = 8
 EPOCH_BITS = 8
 ORIGIN_BITS = TAG_BITS + 3 + 5
 """What the answer to another stop's request needs: the tag there, the memory port, the stop."""
+COMMAND_BITS = 64
 
 
 class Client(ShapedIntEnum, shape=CLIENT_BITS):
@@ -88,11 +90,13 @@ class StoragePort(wiring.Signature):
     Every output comes from a register. Storage samples them at the clock edge that ends a cycle with ``enable``
     and shows ``read_data`` (the bytes before a write of the same cycle) for the whole next cycle; without
     ``enable`` it changes nothing. ``address`` counts beats from the start of this tile's memory.
+    ``commands`` is there with DRAM alone: what its command bus shows in this cycle (``hbm.command.COMMAND_WORD``).
     """
 
-    def __init__(self, *, address_bits: int) -> None:
+    def __init__(self, *, address_bits: int, commands: bool = False) -> None:
         self.address_bits = address_bits
         super().__init__({
+            **({"commands": Out(COMMAND_BITS)} if commands else {}),
             "enable": Out(1),
             "write": Out(1),
             "address": Out(address_bits - BEAT_SHIFT),
@@ -100,3 +104,8 @@ class StoragePort(wiring.Signature):
             "strobe": Out(STROBE_BITS),
             "read_data": In(BEAT_BITS),
         })
+
+
+def storage_port(config: DeviceConfig) -> StoragePort:
+    """The storage ports of a tile, one for each memory port."""
+    return StoragePort(address_bits=(config.memory.bytes - 1).bit_length(), commands=config.memory.kind == "hbm")

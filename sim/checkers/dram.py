@@ -10,6 +10,7 @@ from ringloom.hw.memory.hbm.timing import TimingSet
 __all__ = ["Command", "Violation", "DramChecker", "RULES", "write_commands", "read_commands"]
 
 _LONG_AGO = -(1 << 60)
+_UNKNOWN = -1   # a row, or none: seen by no command yet
 
 RULES = (
     "row bus", "column bus", "address", "ACT of an open bank", "access to a closed bank", "PRE of a closed bank",
@@ -47,21 +48,26 @@ class DramChecker:
         "per-bank", "all-bank" or "off": what must come at least every nine refresh intervals.
     rows : int
         Rows in use; a higher row address is a violation.
+    since : int
+        The cycle in which the recording begins.
+    unknown : bool
+        It begins in the middle of things: a bank may have any row open until its first command tells.
     """
 
-    def __init__(self, timing: TimingSet, *, refresh: str = "per-bank", rows: int | None = None) -> None:
+    def __init__(self, timing: TimingSet, *, refresh: str = "per-bank", rows: int | None = None, since: int = 0,
+                 unknown: bool = False) -> None:
         self._t = timing
         self._refresh = refresh
         self._rows = timing.rows if rows is None else rows
         banks, groups = timing.banks, timing.bank_groups
-        self._open: list[int | None] = [None] * banks
+        self._open: list[int | None] = [_UNKNOWN if unknown else None] * banks
         self._act = [_LONG_AGO] * banks
         self._pre = [_LONG_AGO] * banks
         self._pre_all = _LONG_AGO
         self._read = [_LONG_AGO] * banks
         self._write = [_LONG_AGO] * banks
         self._bank_refresh = [_LONG_AGO] * banks
-        self._refreshed = [0] * banks
+        self._refreshed = [since] * banks
         self._any_bank_refresh = (_LONG_AGO, -1)
         self._all_refresh = _LONG_AGO
         self._group_act = [_LONG_AGO] * groups
@@ -122,7 +128,7 @@ class DramChecker:
         self._row_free = now + (t.activate_clocks if c.op == "ACT" else 1)
         if c.op == "ACT":
             group = bank % t.bank_groups
-            if self._open[bank] is not None:
+            if self._open[bank] not in (None, _UNKNOWN):
                 self._fail("ACT of an open bank", c, f"bank {bank} has row {self._open[bank]} open in cycle {now}")
             self._after("tRC", c, self._act[bank], t.rc)
             self._idle_bank(c, bank)
@@ -144,12 +150,13 @@ class DramChecker:
                 self._closing(c._replace(bank=each), each)
             self._pre_all = now
         elif c.op == "REFPB":
-            if self._open[bank] is not None:
+            if self._open[bank] not in (None, _UNKNOWN):
                 self._fail("refresh of an open bank", c, f"bank {bank} has row {self._open[bank]} open in cycle {now}")
             self._after("tRC", c, self._act[bank], t.rc)
             self._idle_bank(c, bank)
             self._after("tRRD_S", c, self._last_act, t.rrd_s)
             self._after("tRREFD", c, self._any_bank_refresh[0], t.rrefd)
+            self._open[bank] = None
             self._bank_refresh[bank] = now
             self._any_bank_refresh = (now, bank)
             self._refresh_in_time(c)
@@ -157,11 +164,12 @@ class DramChecker:
         elif c.op == "REFAB":
             for each in range(t.banks):
                 one = c._replace(bank=each)
-                if self._open[each] is not None:
+                if self._open[each] not in (None, _UNKNOWN):
                     self._fail("refresh of an open bank", one, f"bank {each} is open in cycle {now}")
                 self._after("tRC", one, self._act[each], t.rc)
                 self._idle_bank(one, each)
                 self._refresh_in_time(one)
+                self._open[each] = None
                 self._refreshed[each] = now
             self._all_refresh = now
         else:

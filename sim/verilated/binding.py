@@ -11,6 +11,7 @@ import numpy as np
 from ringloom.hw.config import DeviceConfig
 from ringloom.hw.export import TOP
 from ringloom.sim import axi_driver
+from ringloom.sim.checkers.bus import CommandSink
 from ringloom.sim.progress import Progress, reporting
 from ringloom.sim.simulator import RESET_CYCLES
 from ringloom.sim.waves import block_error
@@ -42,6 +43,9 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "rl_burst_read": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p]),
     "rl_state": (ctypes.POINTER(_Member), [ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p),
                                            ctypes.POINTER(ctypes.c_uint32)]),
+    "rl_record": (None, [ctypes.c_void_p, ctypes.c_int]),
+    "rl_commands": (ctypes.POINTER(ctypes.c_uint64), [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
+    "rl_commands_taken": (None, [ctypes.c_void_p]),
     "rl_adopted": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "rl_waves_start": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p),
                                       ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]),
@@ -109,6 +113,7 @@ class VerilatedSimulator:
         self._scopes = scopes(verilog)
         self._memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
         self._waves_library = False
+        self._sink: CommandSink | None = None
         self._library, self._device = self._make(waves=False)
 
     def _make(self, waves: bool) -> tuple[ctypes.CDLL, int | None]:
@@ -140,6 +145,7 @@ class VerilatedSimulator:
             if old.get(key, (0, 0))[1] == size:
                 ctypes.memmove(data, old[key][0], size)
         library.rl_adopted(device, self.cycle)
+        library.rl_record(device, self._sink is not None)
         self._library.rl_destroy(self._device)
         self._library, self._device, self._waves_library = library, device, True
 
@@ -157,8 +163,26 @@ class VerilatedSimulator:
 
     def reset(self) -> None:
         self._library.rl_reset(self._open(), RESET_CYCLES)
+        self._give_commands()
+        if self._sink is not None:
+            self._sink.reset(self.cycle)
+
+    def record_commands(self, sink: CommandSink | None) -> None:
+        self._sink = sink
+        self._library.rl_record(self._open(), sink is not None)
+
+    def _give_commands(self) -> None:
+        """Behind every call that moves time, so that the library never keeps more than one call's."""
+        if self._sink is None:
+            return
+        count = ctypes.c_uint64()
+        pointer = self._library.rl_commands(self._device, ctypes.byref(count))
+        if count.value:
+            self._sink.take(np.ctypeslib.as_array(pointer, (count.value, 3)).copy())
+            self._library.rl_commands_taken(self._device)
 
     def _check(self, status: int, bus: str, address: int, channel: str) -> None:
+        self._give_commands()
         if status:
             timeout = _CHANNELS.get(status)
             axi_driver.fail(bus, address, timeout or channel, None if timeout else status)
@@ -191,10 +215,14 @@ class VerilatedSimulator:
     def run(self, limit: int) -> bool:
         device = self._open()
         while limit > _CHUNK:
-            if self._library.rl_run(device, _CHUNK):
+            ended = bool(self._library.rl_run(device, _CHUNK))
+            self._give_commands()
+            if ended:
                 return True
             limit -= _CHUNK
-        return bool(self._library.rl_run(device, limit))
+        ended = bool(self._library.rl_run(device, limit))
+        self._give_commands()
+        return ended
 
     def waves_start(self, path: Path, *, blocks: Sequence[str] = (), start: int = 0, stop: int | None = None) -> None:
         self._open()

@@ -5,7 +5,8 @@
 // follow the rule at the top of axi_driver.py, edge for edge.
 //
 // ports.h is made for each design: RL_TILES counts the tiles, RL_SPLIT is 1 where they are models of their own, RL_WAVES
-// is 1 where the models can record. state.h names what a model stores: RL_MEMBERS(X), and RL_TILE_MEMBERS(X) of a tile.
+// is 1 where the models can record, RL_COMMANDS where a storage port shows a DRAM's commands. state.h names what a model
+// stores: RL_MEMBERS(X), and RL_TILE_MEMBERS(X) of a tile.
 
 #include "ports.h"
 #if RL_SPLIT
@@ -197,6 +198,20 @@ int rl_burst_write(Device* device, uint64_t address, uint32_t beats, const uint8
 int rl_burst_read(Device* device, uint64_t address, uint32_t beats, uint8_t* data) {
     return read(*device, Full{*device->top}, kBeat, address, beats, data);
 }
+
+// Record the command buses of the DRAMs from now on, or no more. What was recorded and not taken is gone.
+void rl_record(Device* device, int on) {
+    device->recording = on;
+    device->commands.clear();
+}
+
+// The commands since the last call; they stay where they are until the next call of any function.
+const Command* rl_commands(Device* device, uint64_t* count) {
+    *count = device->commands.size();
+    return device->commands.data();
+}
+
+void rl_commands_taken(Device* device) { device->commands.clear(); }
 
 // Everything a model stores, so that one built from the same Verilog can go on where this one stands: names and places
 // from `base` on. Models are numbered from 0; behind the last one there is no table.

@@ -13,12 +13,20 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 // Nothing here is seen by another library of the same process: a device with waves takes over from one without.
 namespace {
 
 constexpr uint32_t kBeat = 32;
 constexpr uint64_t kCycleTime = 1000;  // picoseconds of a cycle in waves
+
+// A command word of a DRAM, as COMMAND_WORD in hw/memory/hbm/command.py; port counts over all tiles.
+struct Command {
+    uint64_t cycle, port, word;
+};
+
+constexpr uint64_t kAnyCommand = 0x1F;  // the bits of a command word that are 0 where there is none
 
 struct Member {
     const char* name;
@@ -57,6 +65,8 @@ struct DeviceBase {
     bool dirty = true;  // an input changed since the last eval
     uint8_t* memory[RL_TILES] = {};
     uint64_t beat_mask = 0;
+    bool recording = false;
+    std::vector<Command> commands;  // until Python takes them, after each call
 #if RL_WAVES
     std::unique_ptr<VerilatedVcdFile> file;
     std::unique_ptr<VerilatedVcdC> waves;
@@ -64,6 +74,10 @@ struct DeviceBase {
 #endif
 
     DeviceBase() { context.traceEverOn(RL_WAVES); }
+
+    void take(uint64_t port, uint64_t word) {
+        if (word & kAnyCommand) commands.push_back({cycle, port, word});
+    }
 
     void record(uint64_t half) {
 #if RL_WAVES

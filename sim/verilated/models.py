@@ -77,7 +77,8 @@ def ports_header(verilog: str) -> str:
     if models(verilog) is _WHOLE:
         storage = _storage(verilog, TOP, r"storage(\d+)_(\d+)_enable")
         calls = " ".join(f"X({i}, {tile}, storage{tile}_{port}_)" for i, (tile, port) in enumerate(storage))
-        return f"#define RL_SPLIT 0\n#define RL_TILES {count}\n#define RL_STORAGE(X) {calls}\n"
+        return (f"#define RL_SPLIT 0\n#define RL_TILES {count}\n#define RL_STORAGE(X) {calls}\n"
+                f"#define RL_COMMANDS {int('storage0_0_commands' in top_ports(verilog))}\n")
     storage = _storage(verilog, Part.TILE.value, r"storage_(\d+)_enable")
     calls = " ".join(f"X({port}, storage_{port}_)" for port, in storage)
     shell, wires = top_ports(verilog, Part.SHELL.value), {"input": [""], "output": [""]}
@@ -86,6 +87,7 @@ def ports_header(verilog: str) -> str:
         wires[direction] += [f"X({t}, tile{t}_{suffix}, {name})" for t in range(count) if f"tile{t}_{suffix}" in shell]
     return (f"#define RL_SPLIT 1\n#define RL_TILES {count}\n#define RL_PORTS {len(storage)}\n"
             f"#define RL_STORAGE(X) {calls}\n"
+            f"#define RL_COMMANDS {int('storage_0_commands' in top_ports(verilog, Part.TILE.value))}\n"
             f"#define RL_TO_TILES(X) {' '.join(wires['input'])}\n#define RL_TO_SHELL(X) {' '.join(wires['output'])}\n")
 
 

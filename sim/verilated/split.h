@@ -84,6 +84,11 @@ struct Device : DeviceBase {
                                   tile.prefix##strobe, tile.prefix##write_data, memory[number]);
             RL_STORAGE(X)
 #undef X
+#if RL_COMMANDS
+#define X(port, prefix) take(number * RL_PORTS + port, tile.prefix##commands);
+            if (recording) { RL_STORAGE(X) }
+#undef X
+#endif
         }
         record(kCycleTime / 2);
         top->clk = 1;

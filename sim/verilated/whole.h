@@ -40,6 +40,11 @@ struct Device : DeviceBase {
                          top->prefix##strobe, top->prefix##write_data, memory[tile]);
         RL_STORAGE(X)
 #undef X
+#if RL_COMMANDS
+#define X(index, tile, prefix) take(index, top->prefix##commands);
+        if (recording) { RL_STORAGE(X) }
+#undef X
+#endif
         record(kCycleTime / 2);
         top->clk = 1;
         top->eval();

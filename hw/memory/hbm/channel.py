@@ -1,7 +1,7 @@
 """One pseudo-channel with its DRAM, standing still while there is nothing to do."""
 
 from amaranth.hdl import EnableInserter, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ringloom.sim.hbm_device import TIME_BITS, HbmDevice
@@ -9,7 +9,7 @@ from ringloom.sim.hbm_device import TIME_BITS, HbmDevice
 from ...config import MemoryConfig
 from ..port import MemoryPort, StoragePort
 from .address import AddressMap
-from .command import CommandBus
+from .command import COMMAND_WORD, CommandBus
 from .completion import LATENCY_BITS
 from .controller import Controller
 from .events import CHANNEL_EVENTS
@@ -44,7 +44,7 @@ class Channel(wiring.Component):
     storage : Out(StoragePort)
     events : Out(CHANNEL_EVENTS)
     commands : Out
-        The command bus without its data, to be recorded.
+        The command bus without its data; ``storage`` has it as one word.
     now : In
         The cycle.
     """
@@ -59,7 +59,7 @@ class Channel(wiring.Component):
         bus = CommandBus(address).members
         super().__init__({
             "port": In(MemoryPort(address_bits=address_bits, tag_bits=tag_bits)),
-            "storage": Out(StoragePort(address_bits=address.beat_bits + 5)),
+            "storage": Out(StoragePort(address_bits=address.beat_bits + 5, commands=True)),
             "events": Out(CHANNEL_EVENTS),
             "commands": Out(wiring.Signature({name: Out(bus[name].shape) for name in COMMAND_RECORD})),
             "now": In(TIME_BITS),
@@ -77,13 +77,19 @@ class Channel(wiring.Component):
         m.submodules.refresh_clock = clock = RefreshClock(timing=address.timing, mode=memory.refresh)
         wiring.connect(m, wiring.flipped(self.port), controller.port)
         wiring.connect(m, controller.bus, device.bus)
-        wiring.connect(m, device.storage, wiring.flipped(self.storage))
+        for name in device.storage.signature.members:
+            if name == "read_data":
+                m.d.comb += device.storage.read_data.eq(self.storage.read_data)
+            else:
+                m.d.comb += getattr(self.storage, name).eq(getattr(device.storage, name))
         wiring.connect(m, controller.events, wiring.flipped(self.events))
         m.d.comb += [
             awake.eq(controller.busy | self.port.requests.valid | clock.tick),
             controller.now.eq(self.now[:LATENCY_BITS]), device.now.eq(self.now),
             controller.tick.eq(clock.tick), controller.recovering.eq(clock.recovering), clock.paid.eq(controller.paid),
         ]
+        word = data.View(COMMAND_WORD, self.storage.commands)
         for name in COMMAND_RECORD:
-            m.d.comb += getattr(self.commands, name).eq(getattr(controller.bus, name))
+            m.d.comb += [getattr(self.commands, name).eq(getattr(controller.bus, name)),
+                         word[name].eq(getattr(controller.bus, name))]
         return m

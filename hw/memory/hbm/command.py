@@ -1,13 +1,13 @@
 """The command bus between a controller and its DRAM."""
 
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...shaped import ShapedIntEnum
-from ..port import BEAT_BITS, STROBE_BITS
+from ..port import BEAT_BITS, COMMAND_BITS, STROBE_BITS
 from .address import AddressMap
 
-__all__ = ["RowOp", "ColumnOp", "CommandBus"]
+__all__ = ["RowOp", "ColumnOp", "CommandBus", "COMMAND_WORD"]
 
 
 class RowOp(ShapedIntEnum, shape=3):
@@ -27,6 +27,13 @@ class ColumnOp(ShapedIntEnum, shape=2):
     NONE = 0
     RD = 1
     WR = 2
+
+
+COMMAND_WORD = data.FlexibleLayout(COMMAND_BITS, {
+    "row_op": data.Field(3, 0), "column_op": data.Field(2, 3), "row_bank": data.Field(8, 8),
+    "column_bank": data.Field(8, 16), "row": data.Field(24, 24), "column": data.Field(16, 48),
+})
+"""The command bus of a cycle in one word: 0 in its low five bits where it shows no command."""
 
 
 class CommandBus(wiring.Signature):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ringloom.sim.hbm_device import START, TIME_BITS
 
 from ...config import DeviceConfig
-from ..port import MemoryPort, StoragePort, memory_tag_bits
+from ..port import MemoryPort, memory_tag_bits, storage_port
 from .address import address_map
 from .channel import COMMAND_RECORD, Channel
 from .command import CommandBus
@@ -30,7 +30,7 @@ class HbmMemory(wiring.Component):
     storage : Out(StoragePort).array(P)
     events : Out(CHANNEL_EVENTS).array(P)
     commands : Out, an array
-        Each channel's command bus without its data, to be recorded.
+        Each channel's command bus without its data; ``storage`` has it as one word.
     """
 
     def __init__(self, *, config: DeviceConfig) -> None:
@@ -40,7 +40,7 @@ class HbmMemory(wiring.Component):
         super().__init__({
             "ports": In(MemoryPort(address_bits=config.address_bits,
                                    tag_bits=memory_tag_bits(config))).array(config.ports),
-            "storage": Out(StoragePort(address_bits=(config.memory.bytes - 1).bit_length())).array(config.ports),
+            "storage": Out(storage_port(config)).array(config.ports),
             "events": Out(CHANNEL_EVENTS).array(config.ports),
             "commands": Out(wiring.Signature({name: Out(bus[name].shape) for name in COMMAND_RECORD})).array(
                 config.ports),
