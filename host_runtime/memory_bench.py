@@ -80,7 +80,8 @@ def read_trace(path: Path) -> Trace:
                     raise TraceError(f"{path}, line {number}: cycle {cycle[:40]} is over {_LAST_CYCLE}, the last one a "
                                      "trace may name; cut the trace, or ignore its cycles with --saturate")
                 if not 0 <= place < _LAST_ADDRESS:
-                    raise TraceError(f"{path}, line {number}: address {address[:40]} must lie in 0..{_LAST_ADDRESS - 1}")
+                    raise TraceError(f"{path}, line {number}: address {address[:40]} must lie in "
+                                     f"0..{_LAST_ADDRESS - 1}")
                 cycles.append(moment)
                 writes.append(kind)
                 addresses.append(place)

@@ -8,7 +8,7 @@ from ringloom.hw.memory.hbm.address import AddressMap
 from ringloom.hw.memory.hbm.command import ColumnOp, CommandBus, RowOp
 from ringloom.hw.memory.port import StoragePort
 
-from .hbm_data import POISON, DramData
+from .hbm_data import DramData
 
 __all__ = ["HbmDevice", "TIME_BITS", "START"]
 

@@ -7,9 +7,8 @@ from ..config import DeviceConfig
 from ..shaped import ShapedIntEnum
 
 __all__ = ["BEAT_BITS", "BEAT_SHIFT", "STROBE_BITS", "LEAF_TAG_BITS", "CLIENT_BITS", "TAG_BITS", "CONTEXT_BITS",
-           "EPOCH_BITS", "ORIGIN_BITS", "COMMAND_BITS", "Client", "memory_tag_bits", "request_layout",
-           "write_layout", "response_layout", "MemoryPort", "StoragePort",
-           "storage_port"]
+           "EPOCH_BITS", "ORIGIN_BITS", "COMMAND_BITS", "Client", "memory_tag_bits", "request_layout", "write_layout",
+           "response_layout", "MemoryPort", "StoragePort", "storage_port"]
 
 BEAT_BITS = 256
 BEAT_SHIFT = 5
