@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError", "DeviceConfig", "TileConfig", "ArrayConfig", "ScratchpadConfig", "AccumulatorConfig",
     "RequantizerConfig", "ParametersConfig", "MemoryConfig", "IdealConfig", "RingConfig", "ControlConfig",
-    "BEAT_BYTES", "presets", "load",
+    "BEAT_BYTES", "WAITING_BEATS", "presets", "load",
 ]
 
 BEAT_BYTES = 32
 """Bytes a memory-port beat carries."""
 
-_WAITING_BEATS = 64  # of all clients of a port, in front of one that is late
+WAITING_BEATS = 64
+"""Beats of all clients of a port that may be in front of one that is late."""
 
 _PRESET_DIR = Path(__file__).parent / "presets"
 
@@ -242,7 +243,7 @@ class IdealConfig:
     def patience_cycles(self) -> int:
         """Cycles without progress that are no fault: some accesses one after the other, each behind full queues."""
         beat_cycles = math.ceil(BEAT_BYTES / self.bytes_per_cycle)
-        return 4 * (self.latency + self.jitter + self.write_delay + _WAITING_BEATS * beat_cycles)
+        return 4 * (self.latency + self.jitter + self.write_delay + WAITING_BEATS * beat_cycles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +314,12 @@ class DeviceConfig:
                   "bytes_per_cycle, and so many tiles, may take without an engine being at fault")
         if self.memory.kind == "hbm":
             from .memory.hbm.address import address_map
+            from .memory.hbm.patience import patience_cycles
             address_map(self)
+            patience = patience_cycles(self.memory, self.timing)
+            _rule(self.control.watchdog_cycles >= patience, "control.watchdog_cycles", self.control.watchdog_cycles,
+                  f"must be at least {patience}, what a DRAM of timing {self.memory.timing!r} with this memory.refresh,"
+                  " read_queue and write_queue may take without an engine being at fault")
 
     # -- derived, computed here alone ---------------------------------------------------------------
 

@@ -90,6 +90,8 @@ def test_hash_follows_the_hardware_alone():
     ({"control.watchdog_cycles": 8255, "ideal.jitter": 1000, "ideal.write_delay": 968},
      ["control.watchdog_cycles = 8255", "at least 8256"]),
     ({"control.watchdog_cycles": 2000, "ideal.bytes_per_cycle": 4}, ["at least 2176", "bytes_per_cycle"]),
+    ({"control.watchdog_cycles": 5000, "memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1},
+     ["control.watchdog_cycles = 5000", "at least", "'tiny'", "memory.refresh"]),
     ({5: 1}, ["override 5", "dotted key"]),
     ([("tiles", 1)], ["overrides", "dict"]),
     ("tiles=1", ["overrides", "dict"]),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ringloom.hw.memory.hbm.patience import longest_access
 from ringloom.hw.memory.hbm.timing import timing_sets
 from ringloom.memory_bench import Trace, bounds, measure, memory_config, patterns
 from ringloom.sim.checkers.dram import DramChecker
@@ -121,6 +122,19 @@ def test_reads_and_writes_do_not_starve_each_other():
         addresses = np.arange(count, dtype=np.uint64) * np.uint64(32)
         result = tested.run(writes, addresses)
         assert result.errors == 0 and result.latencies.max() < 1200, few
+
+
+@pytest.mark.parametrize(("name", "refresh"), [("hbm2", "per-bank"), ("hbm2", "all-bank"), ("tiny", "per-bank")])
+def test_no_access_takes_longer_than_the_watchdog_is_told(name, refresh):
+    """Full queues, a new row of one bank each time, the bus turning, refreshes in between."""
+    tested = bench(name, refresh=refresh)
+    count, t = 8_000, tested.config.timing
+    row = t.banks * t.row_bytes
+    chance = np.random.default_rng(3)
+    for writes in (np.arange(count) % 2 == 1, chance.random(count) < 0.9, chance.random(count) < 0.1):
+        result = tested.run(writes, np.arange(count, dtype=np.uint64) % np.uint64(t.rows) * np.uint64(row))
+        print("longest", result.latencies.max(), "of", longest_access(tested.config.memory, t))
+        assert result.errors == 0 and result.latencies.max() < longest_access(tested.config.memory, t)
 
 
 @pytest.mark.fuzz

@@ -4,10 +4,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Direction"]
+__all__ = ["Direction", "BATCH", "FRUITLESS"]
 
-_BATCH = 64       # column commands after which the other direction gets its turn
-_FRUITLESS = 64   # cycles without one after which it does: an open row may wait for the other direction
+BATCH = 64       # column commands after which the other direction gets its turn
+FRUITLESS = 64   # cycles without one after which it does: an open row may wait for the other direction
 _PATIENCE = 16    # cycles without a read before a few writes are worth two turns of the bus
 _LOW = 2          # writes left when reads that wait get the bus back
 
@@ -49,19 +49,19 @@ class Direction(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        done = Signal(range(_BATCH + 1))
-        fruitless = Signal(range(_FRUITLESS + 1))
+        done = Signal(range(BATCH + 1))
+        fruitless = Signal(range(FRUITLESS + 1))
         whole = Signal()
         waited = Signal(range(_PATIENCE + 1))
         turn = Signal()
-        m.d.comb += whole.eq((done == _BATCH) | (fruitless == _FRUITLESS))
+        m.d.comb += whole.eq((done == BATCH) | (fruitless == FRUITLESS))
         with m.If(turn):
             m.d.sync += [self.write.eq(~self.write), done.eq(0), fruitless.eq(0)]
         with m.Elif(self.issued):
             m.d.sync += fruitless.eq(0)
-            with m.If(done != _BATCH):
+            with m.If(done != BATCH):
                 m.d.sync += done.eq(done + 1)
-        with m.Elif(fruitless != _FRUITLESS):
+        with m.Elif(fruitless != FRUITLESS):
             m.d.sync += fruitless.eq(fruitless + 1)
         with m.If(self.reads | ~self.writes):
             m.d.sync += waited.eq(0)

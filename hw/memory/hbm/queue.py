@@ -19,7 +19,8 @@ class QueueView(wiring.Signature):
 
     valid: entries in use. hits: their row is open. able: they wait for the DRAM alone. blocks: they wait for the
     other queue. lacks: their write data is to come. rows, banks, columns, slots: the fields, bit by bit. wanted:
-    banks that an entry is for. wanted_open: those among them where an entry's row is open. old: the oldest entry is
+    banks that an entry is for. crowded: those that two or more are for. wanted_open: those where an entry's row is
+    open. old: the oldest entry is
     over the age limit. level: entries in use.
     """
 
@@ -30,7 +31,8 @@ class QueueView(wiring.Signature):
             "lacks": Out(entries),
             "rows": Out(entries).array(address.row_bits), "banks": Out(entries).array(address.bank_bits),
             "columns": Out(entries).array(address.column_bits), "slots": Out(entries).array(slot_bits),
-            "wanted": Out(banks), "wanted_open": Out(banks), "old": Out(1), "level": Out(range(entries + 1)),
+            "wanted": Out(banks), "crowded": Out(banks), "wanted_open": Out(banks),
+            "old": Out(1), "level": Out(range(entries + 1)),
         })
 
 
@@ -148,12 +150,14 @@ class RequestQueue(wiring.Component):
         """Keep ``wanted`` and ``wanted_open``: an entry sets its bank's bit; the last one to leave clears it."""
         n, view = self._entries, self.view
         count = len(view.wanted)
-        taken, taken_hit, commanded, new = Signal(count), Signal(count), Signal(count), Signal(count)
+        taken, taken_hit, thinned = Signal(count), Signal(count), Signal(count)
+        commanded, new = Signal(count), Signal(count)
         others = Signal(n)
         with m.If(takes):
             m.d.comb += [
                 others.eq(matches(banks, self.take_bank, n) & view.valid & ~self.take),
                 taken.eq(Mux(others.any(), 0, 1 << self.take_bank)),
+                thinned.eq(Mux((others & (others - 1)).any(), 0, 1 << self.take_bank)),
                 taken_hit.eq(Mux((others & hits).any(), 0, 1 << self.take_bank)),
             ]
         with m.If(self.insert):
@@ -169,5 +173,6 @@ class RequestQueue(wiring.Component):
                 m.d.comb += kept.eq(0)
         m.d.sync += [
             view.wanted.eq((view.wanted & ~taken) | new),
+            view.crowded.eq((view.crowded & ~thinned) | (view.wanted & ~taken & new)),
             view.wanted_open.eq((kept & ~taken_hit) | Mux(self.hit, new, 0)),
         ]

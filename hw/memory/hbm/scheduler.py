@@ -92,7 +92,9 @@ class ColumnScheduler(wiring.Component):
 class RowScheduler(wiring.Component):
     """Opens a row for the oldest request that an ACT would help now, else closes the row in the way of another.
 
-    ACTs go first because their rate is bounded (tRRD, tFAW) and PREs fit between them.
+    ACTs go first because their rate is bounded (tRRD, tFAW) and PREs fit between them. Banks that two requests or more
+    are for go first, because they would otherwise be what is left to do, one after the other, when the others are done;
+    not so while the oldest request is starving.
     Combinational but for one bit. It looks at the direction in turn; in a cycle after one that found nothing there,
     at the other one, in banks that the first leaves alone. A row that a waiting request wants is not closed, unless
     the oldest request is starving.
@@ -132,8 +134,9 @@ class RowScheduler(wiring.Component):
         aside, write = Signal(), Signal()
         m.d.comb += write.eq(self.write ^ aside)
         waiting = Signal(width)
-        usable, useful, protected, wanted, opens = (
-            Signal(len(self.hold), name=name) for name in ("usable", "useful", "protected", "wanted", "opens"))
+        usable, useful, protected, wanted, opens, candidates, preferred = (
+            Signal(len(self.hold), name=name)
+            for name in ("usable", "useful", "protected", "wanted", "opens", "candidates", "preferred"))
         banks = _fields(m, reads, writes, write, "banks")
         first = Cat(plane[0] for plane in banks)
         m.d.comb += [
@@ -143,7 +146,9 @@ class RowScheduler(wiring.Component):
                          & ~Mux(self.starving & ~aside, 1 << first, 0)),
             wanted.eq(Mux(write, writes.wanted, reads.wanted) & usable),
             opens.eq(self.activatable & wanted),
-            useful.eq(Mux(opens.any(), opens, self.closable & wanted & ~protected)),
+            candidates.eq(Mux(opens.any(), opens, self.closable & wanted & ~protected)),
+            preferred.eq(Mux(self.starving, 0, candidates & Mux(write, writes.crowded, reads.crowded))),
+            useful.eq(Mux(preferred.any(), preferred, candidates)),
         ]
         chosen = Signal(width)
         with m.If(self.enable & (waiting != 0) & (useful != 0)):
