@@ -78,8 +78,9 @@ class Controller(wiring.Component):
         slot_bits = (memory.read_queue + memory.write_queue + in_flight - 1).bit_length()
 
         m.submodules.banks = banks = BankMachines(address=address)
-        m.submodules.reads = reads = RequestQueue(entries=memory.read_queue, address=address, slot_bits=slot_bits)
-        m.submodules.writes = writes = RequestQueue(entries=memory.write_queue, address=address, slot_bits=slot_bits)
+        reads = RequestQueue(entries=memory.read_queue, address=address, slot_bits=slot_bits)
+        writes = RequestQueue(entries=memory.write_queue, address=address, slot_bits=slot_bits)
+        m.submodules.read_queue, m.submodules.write_queue = reads, writes
         views = (reads.view.signature, writes.view.signature)
         m.submodules.door = door = Door(views=views, address=address, address_bits=self._address_bits,
                                       tag_bits=self._tag_bits)

@@ -52,8 +52,8 @@ class ChannelCounters(wiring.Component):
             m.d.sync += occupancy.eq(occupancy + events.level)
             with m.If(events.refresh):
                 m.d.sync += refreshes.eq(refreshes + 1)
-        places = ((0, kinds), (2, classes), (5, refreshes), (6, occupancy), (8, causes), (16, latencies))
-        for first, shown in places:   # the last that holds
+        m.d.comb += self.value.eq(kinds)
+        for first, shown in ((2, classes), (5, refreshes), (6, occupancy), (8, causes), (16, latencies)):
             with m.If(self.index >= first):
                 m.d.comb += self.value.eq(shown)
         return m
