@@ -22,8 +22,9 @@ from .memory_bench import bounds, measure, memory_config, patterns
 
 __all__ = ["Figure", "run"]
 
-_IDEAL = {"memory.kind": "ideal", "ideal.latency": 32, "ideal.bytes_per_cycle": 64, "control.kind": "direct"}
-_HBM = {"memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4, "control.kind": "direct"}
+_TILE = {"tiles": 1, "control.kind": "direct"}
+_IDEAL = {**_TILE, "memory.kind": "ideal", "ideal.latency": 32, "ideal.bytes_per_cycle": 64}
+_HBM = {**_TILE, "memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4}
 _FIRST_RESULT = """
 import sys
 import numpy as np

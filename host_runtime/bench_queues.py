@@ -14,7 +14,7 @@ from .errors import DeviceFault
 
 __all__ = ["run"]
 
-_IDEAL = {"memory.kind": "ideal", "ideal.latency": 32, "ideal.bytes_per_cycle": 64}
+_IDEAL = {"tiles": 1, "memory.kind": "ideal", "ideal.latency": 32, "ideal.bytes_per_cycle": 64}
 _FIRST_COMMAND = 32 + 7  # cycles from a job's start to its first command at an engine, memory latency included
 
 

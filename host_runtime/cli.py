@@ -106,9 +106,14 @@ def presets_command(as_json: bool) -> None:
         pads = c.tile.scratchpad
         table.add_row(name, str(c.tiles), f"{c.tile.array.rows}x{c.tile.array.columns}",
                       f"{pads.activation_bytes >> 10} + {pads.weight_bytes >> 10} KiB",
-                      f"{c.tile.accumulator.bytes >> 10} KiB", f"{c.memory.kind}, {c.memory.bytes >> 20} MiB",
+                      f"{c.tile.accumulator.bytes >> 10} KiB", f"{_memory(c)}, {c.memory.bytes >> 20} MiB",
                       str(c.peak_bytes_per_cycle))
     _emit(as_json, {name: c.to_dict() for name, c in configs.items()}, table)
+
+
+def _memory(config: DeviceConfig) -> str:
+    memory = config.memory
+    return f"{memory.pseudo_channels} x {memory.timing}" if memory.kind == "hbm" else memory.kind
 
 
 def _draw(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray:
@@ -266,8 +271,8 @@ def export_command(out: Path, config: str, overrides: dict[str, str], as_json: b
 def bench_command(cold: bool, as_json: bool, sim: str, overrides: dict[str, str]) -> None:
     """Measure every floor; results are checked. Status 1 where a floor is missed."""
     figures = list(benchmarks.run(cold=cold, sim=sim, overrides=overrides, tell=_tell))
-    table = Table("what", "floor", "figure", "", "detail", title="floors (inference, ideal memory: latency 32, "
-                  "64 B/cycle; direct control)", title_justify="left")
+    table = Table("what", "floor", "figure", "", "detail", title="floors (inference, one tile, direct control; ideal "
+                  "memory of latency 32, 64 B/cycle unless hbm2 is named)", title_justify="left")
     for figure in figures:
         floor = "" if figure.floor is None else f"{'<=' if figure.limit else '>='} {figure.floor:,g}"
         verdict = "" if figure.floor is None else ("[green]pass[/]" if figure.passed else "[bold red]fail[/]")

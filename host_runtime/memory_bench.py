@@ -95,8 +95,9 @@ def read_trace(path: Path) -> Trace:
 def memory_config(timing: str = "hbm2", channels: int = 1, **memory: Any) -> DeviceConfig:
     """A configuration whose memory is the whole of ``channels`` pseudo-channels. memory: other keys of ``memory``."""
     size = min(1 << 34, load_timing(timing).bytes * channels)
-    return load("inference", {"memory.kind": "hbm", "memory.timing": timing, "memory.pseudo_channels": channels,
-                              "memory.bytes": size, **{f"memory.{key}": value for key, value in memory.items()}})
+    return load("inference", {"tiles": 1, "memory.kind": "hbm", "memory.timing": timing,
+                              "memory.pseudo_channels": channels, "memory.bytes": size,
+                              **{f"memory.{key}": value for key, value in memory.items()}})
 
 
 def measure(bench: MemoryBench, trace: Trace, *, saturate: bool = False) -> tuple[Report, TraceResult]:
