@@ -12,15 +12,20 @@ from pathlib import Path
 
 from ringloom.hw import regmap
 from ringloom.hw.config import DeviceConfig, load
+from ringloom.hw.control.core import mailbox, sweep
 from ringloom.hw.control.core.bus import REGION_SHIFT
 from ringloom.hw.control.core.management import REGIONS
 from ringloom.hw.control.core.queues import PORT, RESULT_STRIDE
 from ringloom.hw.export import c_header
+from ringloom.hw.selftest import EXPECTED, array_test
 
-__all__ = ["FirmwareError", "STACK_BYTES", "header", "image", "sources"]
+__all__ = ["FirmwareError", "STACK_BYTES", "SELFTEST_CYCLES", "header", "image", "sources"]
 
 STACK_BYTES = 512
 """Data memory that must be left for the stack."""
+SELFTEST_CYCLES = 20_000
+"""The power-on self-test has ended so many cycles after a reset."""
+_MARGIN = 2500  # cycles in which the firmware reads what is wrong, and tells it
 _HERE = Path(__file__).parent
 _FLAGS = (
     "-target", "riscv32-freestanding", "-mcpu=generic_rv32", "-O2", "-flto", "-std=c11", "-ffreestanding", "-nostdlib",
@@ -42,8 +47,30 @@ def header(config: DeviceConfig) -> str:
     lines = [f"#define RL_QUEUES {config.control.queues}", f"#define RL_TILE_STRIDE {regmap.TILE_STRIDE}",
              f"#define RL_QUEUE_STRIDE {regmap.QUEUE_STRIDE}", f"#define RL_PORT_RESULT_STRIDE {RESULT_STRIDE}"]
     lines += [f"#define RL_REGION_{name.upper()} 0x{number << REGION_SHIFT:08x}u" for name, number in REGIONS.items()]
-    lines += [f"#define RL_PORT_{name.upper()} 0x{address:03x}" for name, address in PORT.items()]
+    for unit, addresses in (("PORT", PORT), ("SWEEP", sweep.PORT), ("MAILBOX", mailbox.PORT)):
+        lines += [f"#define RL_{unit}_{name.upper()} 0x{address:03x}" for name, address in addresses.items()]
+    for members in (sweep.SweepCommand, sweep.SweepStatus, regmap.Request, regmap.SelfTest, regmap.Test):
+        lines += [f"#define RL_{members.__name__.upper()}_{member.name} {member.value}" for member in members]
+    lines += _selftest(config)
     return c_header(config) + "\n/* The management core's view */\n" + "\n".join(lines) + "\n"
+
+
+def _selftest(config: DeviceConfig) -> list[str]:
+    """The job that tests the array, and how long the power-on self-test may take."""
+    test = array_test(config)
+    slowest = config.ideal.patience_cycles if config.memory.kind == "ideal" else 2000
+    patience = 1000 + 4 * slowest
+    values = {"ADDRESS_BITS": config.address_bits, "RESULTS": test.results, "ROW_BYTES": test.row_bytes,
+              "WORDS": len(test.image) // 4, "ADDRESSES": len(test.addresses), "PORTS": config.ports,
+              "SIZE": test.size, "PATIENCE": patience,
+              "INTERLEAVE_SHIFT": config.memory.interleave_bytes.bit_length() - 1,
+              "MEMORY_SHIFT": config.memory.bytes.bit_length() - 1, "LAST": SELFTEST_CYCLES - _MARGIN,
+              "BEGIN": max(0, SELFTEST_CYCLES - patience - _MARGIN)}
+    lines = [f"#define RL_SELFTEST_{name} {value}" for name, value in values.items()]
+    words = struct.unpack(f"<{len(test.image) // 4}I", test.image)
+    lists = {"IMAGE": (f"0x{word:08x}" for word in words), "IMAGE_ADDRESSES": map(str, test.addresses),
+             "EXPECTED": map(str, EXPECTED)}
+    return lines + [f"#define RL_SELFTEST_{name} {', '.join(items)}" for name, items in lists.items()]
 
 
 def image(config: DeviceConfig) -> list[int]:

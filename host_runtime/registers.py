@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringloom.hw.regmap import CONTROL, QUEUE, QUEUE_BASE, QUEUE_STRIDE, TILE, TILE_BASE, TILE_STRIDE, Access, Register
+from ringloom.hw.regmap import (
+    CONTROL,
+    MAILBOX,
+    MAILBOX_BASE,
+    QUEUE,
+    QUEUE_BASE,
+    QUEUE_STRIDE,
+    TILE,
+    TILE_BASE,
+    TILE_STRIDE,
+    Access,
+    Register,
+)
 
 from .errors import UnsupportedError
 
@@ -55,11 +67,12 @@ class RegisterBlock:
 
 
 class Registers:
-    """``control``, one ``tileN`` for each tile and, with firmware, one ``queueN`` for each queue."""
+    """``control``, one ``tileN`` for each tile and, with firmware, ``mailbox`` and one ``queueN`` for each queue."""
 
     def __init__(self, device: "Device") -> None:
         self._blocks = {"control": RegisterBlock(device, "control", 0, CONTROL)}
         if device.config.control.kind == "firmware":
+            self._blocks["mailbox"] = RegisterBlock(device, "mailbox", MAILBOX_BASE, MAILBOX)
             for queue in range(device.config.control.queues):
                 base = QUEUE_BASE + queue * QUEUE_STRIDE
                 self._blocks[f"queue{queue}"] = RegisterBlock(device, f"queue{queue}", base, QUEUE)

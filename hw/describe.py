@@ -54,10 +54,15 @@ def _command_set() -> str:
 def _registers() -> str:
     parts = ["# Registers\n\n", _NOTE.format(source="hw/regmap.py"), inspect.cleandoc(regmap.__doc__ or ""), "\n"]
     for title, block, base in (("Control, at 0", regmap.CONTROL, 0), (
+            f"Mailbox of the management core, at {regmap.MAILBOX_BASE:#x}", regmap.MAILBOX, None), (
+            f"Queue q, at {regmap.QUEUE_BASE:#x} + q * {regmap.QUEUE_STRIDE:#x}", regmap.QUEUE, None), (
             f"Tile t, at {regmap.TILE_BASE:#x} + t * {regmap.TILE_STRIDE:#x}", regmap.TILE, None)):
         parts.append(f"\n## {title}\n\n")
         parts.append(_table(("offset", "register", "bits", "access", "meaning"), (
             (f"{r.address + (base or 0):#05x}", f"`{r.name}`", r.bits, r.access.value, r.doc) for r in block)))
+    for members in (regmap.Request, regmap.SelfTest, regmap.Test):
+        parts.append(f"\n## {members.__name__}\n\n{inspect.cleandoc(members.__doc__ or '')}\n\n")
+        parts.append(_table(("value", "name"), ((m.value, f"`{m.name}`") for m in members)))
     return "".join(parts)
 
 

@@ -126,6 +126,8 @@ def _registers(config: DeviceConfig) -> Iterator[tuple[str, int, regmap.Register
     for register in regmap.CONTROL:
         yield register.name, regmap.control_register(register.name), register
     if config.control.kind == "firmware":
+        for register in regmap.MAILBOX:
+            yield f"mailbox_{register.name}", regmap.mailbox_register(register.name), register
         for queue in range(config.control.queues):
             for register in regmap.QUEUE:
                 yield f"queue{queue}_{register.name}", regmap.queue_register(queue, register.name), register

@@ -1,7 +1,8 @@
 """The register map: the one source of names, addresses and meaning of every AXI4-Lite register.
 
 32-bit registers, byte addresses. The ``control`` block lies at 0, with ``control.kind: firmware`` queue q at
-``QUEUE_BASE + q * QUEUE_STRIDE``; tile t lies at ``TILE_BASE + t * TILE_STRIDE``.
+``QUEUE_BASE + q * QUEUE_STRIDE`` and the mailbox of the management core at ``MAILBOX_BASE``; tile t lies at
+``TILE_BASE + t * TILE_STRIDE``.
 64-bit values are a ``_low``/``_high`` pair; reading ``_low`` of a read-only pair latches ``_high``.
 """
 
@@ -11,12 +12,15 @@ from dataclasses import dataclass
 from .counters import COUNTERS
 from .isa import SEMAPHORES
 
-__all__ = ["Access", "Register", "CONTROL", "QUEUE", "TILE", "QUEUE_BASE", "QUEUE_STRIDE",
-           "QUEUES_ADDRESS_BITS", "TILE_BASE", "TILE_STRIDE", "ADDRESS_BITS", "MAGIC", "REGMAP_VERSION",
-           "ENGINE_STATES", "tile_register", "queue_register", "control_register"]
+__all__ = ["Access", "Register", "CONTROL", "MAILBOX", "QUEUE", "TILE", "MAILBOX_BASE", "MAILBOX_ADDRESS_BITS",
+           "QUEUE_BASE", "QUEUE_STRIDE", "QUEUES_ADDRESS_BITS", "TILE_BASE", "TILE_STRIDE", "ADDRESS_BITS", "MAGIC",
+           "REGMAP_VERSION", "ENGINE_STATES", "ANSWERS", "Request", "SelfTest", "Test", "tile_register",
+           "queue_register", "mailbox_register", "control_register"]
 
 MAGIC = 0x4D4C4E52  # "RNLM", little-endian
 REGMAP_VERSION = 1
+MAILBOX_BASE = 0x400
+MAILBOX_ADDRESS_BITS = 7
 QUEUE_BASE = 0x800
 QUEUE_STRIDE = 0x80
 QUEUES_ADDRESS_BITS = 11  # 16 queues
@@ -26,6 +30,37 @@ ADDRESS_BITS = 17  # 16 tiles
 
 ENGINE_STATES = ("idle", "waiting", "running", "faulted")
 """Values of the ``state`` bits of ``*_state``."""
+
+ANSWERS = 6
+"""Words of the firmware's answer."""
+
+
+class Request(enum.IntEnum):
+    """What the host asks of the firmware."""
+
+    SKIP = 1       # no self-test at power-on; where it runs, it ends
+    TELEMETRY = 2  # of a tile: cycles since reset, low and high; jobs; faults; cycles in jobs, low and high
+    MARCH = 3      # memory march test of argument1 beats from beat argument0 on; its result in the selftest registers
+    LOOPBACK = 4   # as MARCH of one beat, from the host's stop of the ring to a tile's memory and back
+
+
+class SelfTest(enum.IntEnum):
+    """How a self-test went."""
+
+    RUNNING = 0
+    PASSED = 1
+    FAILED = 2
+    SKIPPED = 3
+    INCOMPLETE = 4  # time ran out; what was tested is well
+
+
+class Test(enum.IntEnum):
+    """What a self-test tests."""
+
+    MEMORY = 1   # data: a march over some beats of each port
+    ADDRESS = 2  # address lines
+    ARRAY = 3    # every element of the array
+    RING = 4
 
 
 class Access(enum.Enum):
@@ -59,6 +94,22 @@ CONTROL = (
     Register("snapshot", 0x024, Access.WO, "bit t: latch tile t's counters for reading", 16),
     Register("cycle_low", 0x028, Access.RO, "device cycles since reset"),
     Register("cycle_high", 0x02C, Access.RO, "its upper half"),
+)
+
+MAILBOX = (
+    Register("request", 0x000, Access.RW, "a Request in bits 7:0, a tile in bits 15:8; writing hands it over"),
+    Register("argument0", 0x004, Access.RW, "of the request; to be written before it"),
+    Register("argument1", 0x008, Access.RW, "of the request; to be written before it"),
+    Register("pending", 0x00C, Access.RO, "1: the request is not answered yet", 1),
+    *(Register(f"answer{i}", 0x010 + 4 * i, Access.RO, "of the last request that has one") for i in range(ANSWERS)),
+    Register("selftest", 0x040, Access.RO, "the last self-test: SelfTest in bits 7:0; where it failed, the Test in "
+                                           "15:8 and the tile in 23:16"),
+    Register("selftest_element", 0x044, Access.RO, "array: row in bits 15:0, column in bits 31:16; 65535: unknown"),
+    Register("selftest_address_low", 0x048, Access.RO, "address of the first wrong bytes"),
+    Register("selftest_address_high", 0x04C, Access.RO, "its upper half"),
+    Register("selftest_expected", 0x050, Access.RO, "the word that should have been there"),
+    Register("selftest_found", 0x054, Access.RO, "the word that was there"),
+    Register("selftest_end", 0x058, Access.RO, "device cycle in which it ended"),
 )
 
 QUEUE = (
@@ -115,6 +166,7 @@ TILE = (
 )
 
 _CONTROL = {r.name: r for r in CONTROL}
+_MAILBOX = {r.name: r for r in MAILBOX}
 _QUEUE = {r.name: r for r in QUEUE}
 _TILE = {r.name: r for r in TILE}
 
@@ -122,6 +174,11 @@ _TILE = {r.name: r for r in TILE}
 def control_register(name: str) -> int:
     """Byte address of a register of the ``control`` block."""
     return _CONTROL[name].address
+
+
+def mailbox_register(name: str) -> int:
+    """Byte address of a register of the mailbox."""
+    return MAILBOX_BASE + _MAILBOX[name].address
 
 
 def queue_register(queue: int, name: str) -> int:

@@ -10,8 +10,10 @@ from .config import DeviceConfig
 from .control.axi_lite import AxiLite, AxiLiteSlave
 from .control.border import TileBorder
 from .control.core.bridge import RegisterBridge
+from .control.core.mailbox import Mailbox
 from .control.core.management import ManagementCore
 from .control.core.queues import QueueUnit
+from .control.core.sweep import MemorySweep
 from .control.registers import ControlRegisters
 from .memory.axi import Axi, AxiWindow
 from .memory.merge import PortMerge
@@ -96,7 +98,10 @@ class Shell(wiring.Component):
                 firmware=self.firmware)
             m.submodules.bridge = bridge = RegisterBridge()
             m.submodules.queues = queues = QueueUnit(config=config)
-            m.submodules.merge = merge = PortMerge(address_bits=config.address_bits)
+            m.submodules.merge = merge = PortMerge(
+                address_bits=config.address_bits, clients=("reader", "main", "sweep"))
+            m.submodules.sweep = sweep = MemorySweep(config=config)
+            m.submodules.mailbox = mailbox = Mailbox()
             wiring.connect(m, axi_lite.bus, bridge.host)
             wiring.connect(m, management.registers, bridge.core)
             wiring.connect(m, bridge.bus, registers.bus)
@@ -104,9 +109,13 @@ class Shell(wiring.Component):
             wiring.connect(m, management.queues, queues.port)
             wiring.connect(m, window.memory, merge.main)
             wiring.connect(m, queues.memory, merge.reader)
+            wiring.connect(m, sweep.memory, merge.sweep)
+            wiring.connect(m, management.sweep, sweep.port)
+            wiring.connect(m, management.mailbox, mailbox.port)
+            wiring.connect(m, registers.mailbox, mailbox.bus)
             wiring.connect(m, merge.o, memory)
             m.d.comb += [
-                management.external.eq(queues.attention),
+                management.external.eq(queues.attention | mailbox.attention),
                 registers.ended.eq(queues.notify),
                 queues.ended.eq(Cat(tile.reported for tile in tiles)),
                 queues.full.eq(Cat(tile.full for tile in tiles)),

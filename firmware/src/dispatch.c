@@ -22,6 +22,7 @@ static uint8_t in_tiles[RL_QUEUES];
 static uint32_t status[RL_QUEUES];
 static uint32_t jobs[RL_QUEUES];
 static uint32_t faults[RL_QUEUES];
+uint32_t tile_jobs[RL_TILES], tile_faults[RL_TILES];
 
 /* Tells the host of a queue. A stopped queue is quiet once none of its jobs is in a tile: then those that have no
  * completion record did not run. */
@@ -50,6 +51,7 @@ static void remove_job(uint32_t tile, uint32_t slot)
 static RARE uint32_t fail(uint32_t tile, uint32_t queue)
 {
     put(PORT_RESULT(queue, FAULTS), ++faults[queue]);
+    tile_faults[tile]++;
     put(PORT_RESULT(queue, FAULT_COMMAND), get(TILE_REGISTER(tile, FAULT_COMMAND)));
     put(PORT_RESULT(queue, FAULT_ADDRESS_LOW), get(TILE_REGISTER(tile, FAULT_ADDRESS_LOW)));
     put(PORT_RESULT(queue, FAULT_ADDRESS_HIGH), get(TILE_REGISTER(tile, FAULT_ADDRESS_HIGH)));
@@ -70,6 +72,7 @@ static void collect(uint32_t tile, uint32_t resume)
     for (left = ended; left; left--) {
         uint32_t queue = held[tile][0];
         put(PORT_RESULT(queue, JOBS), ++jobs[queue]);
+        tile_jobs[tile]++;
         remove_job(tile, 0);
         if (left == 1 && slots & SLOT_FAILED)
             command |= fail(tile, queue);

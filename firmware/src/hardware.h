@@ -10,6 +10,8 @@
 #define TILE_REGISTER(tile, name) (REGISTER(TILE0_##name) + (tile) * RL_TILE_STRIDE)
 #define QUEUE_REGISTER(queue, name) (REGISTER(QUEUE0_##name) + (queue) * RL_QUEUE_STRIDE)
 #define PORT(name) (RL_REGION_QUEUES + RL_PORT_##name)
+#define SWEEP(name) (RL_REGION_SWEEP + RL_SWEEP_##name)
+#define MAILBOX(name) (RL_REGION_MAILBOX + RL_MAILBOX_##name)
 #define PORT_RESULT(queue, name) (PORT(name) + (queue) * RL_PORT_RESULT_STRIDE)
 
 #ifdef RL_HOSTED

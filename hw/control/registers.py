@@ -13,6 +13,8 @@ from ..regmap import (
     ADDRESS_BITS,
     CONTROL,
     MAGIC,
+    MAILBOX_ADDRESS_BITS,
+    MAILBOX_BASE,
     QUEUE_BASE,
     QUEUES_ADDRESS_BITS,
     REGMAP_VERSION,
@@ -91,8 +93,8 @@ class ControlRegisters(wiring.Component):
     Members
     -------
     bus : In(RegisterBus(...)), tiles : Out(RegisterBus(...)), one a tile
-    queues : Out(RegisterBus(...))
-        The queues' registers, with firmware alone.
+    queues, mailbox : Out(RegisterBus(...))
+        The registers of the queues and of the mailbox, with firmware alone.
     start, abort, snapshot : Out(tiles), busy : In(tiles)
     ended : In(tiles), or In(queues) with firmware
         Sets ``irq_status``.
@@ -107,7 +109,8 @@ class ControlRegisters(wiring.Component):
         firmware = config.control.kind == "firmware"
         self.sources = config.control.queues if firmware else tiles
         super().__init__({
-            **({"queues": Out(RegisterBus(address_bits=QUEUES_ADDRESS_BITS))} if firmware else {}),
+            **({"queues": Out(RegisterBus(address_bits=QUEUES_ADDRESS_BITS)),
+                "mailbox": Out(RegisterBus(address_bits=MAILBOX_ADDRESS_BITS))} if firmware else {}),
             "bus": In(RegisterBus(address_bits=ADDRESS_BITS)),
             "tiles": Out(RegisterBus(address_bits=TILE_ADDRESS_BITS)).array(tiles),
             "start": Out(tiles), "abort": Out(tiles), "snapshot": Out(tiles),
@@ -140,7 +143,8 @@ class ControlRegisters(wiring.Component):
 
         blocks = [(tile, TILE_ADDRESS_BITS, TILE_BASE + t * TILE_STRIDE) for t, tile in enumerate(self.tiles)]
         if self.config.control.kind == "firmware":
-            blocks.append((self.queues, QUEUES_ADDRESS_BITS, QUEUE_BASE))
+            blocks += [(self.queues, QUEUES_ADDRESS_BITS, QUEUE_BASE),
+                       (self.mailbox, MAILBOX_ADDRESS_BITS, MAILBOX_BASE)]
         for tile, low, base in blocks:
             reads = bus.read_address[low:] == base >> low
             writes = bus.write_address[low:] == base >> low

@@ -13,12 +13,14 @@ from .timer import Timer
 
 __all__ = ["REGIONS", "ManagementCore"]
 
-REGIONS = {"code": 0x0, "data": 0x1, "timer": 0x2, "registers": 0x3, "queues": 0x4}
+REGIONS = {"code": 0x0, "data": 0x1, "timer": 0x2, "registers": 0x3, "queues": 0x4, "sweep": 0x5,
+           "mailbox": 0x6}
 """Address bits 31:28 of what the core sees; the firmware's header and linker script take them from here."""
+_OUTSIDE = ("registers", "queues", "sweep", "mailbox")
 
 
 class ManagementCore(wiring.Component):
-    """RV32I core, firmware in code memory, data memory, timer; the device lies behind two more ports.
+    """RV32I core, firmware in code memory, data memory, timer; the device lies behind four more ports.
 
     Parameters
     ----------
@@ -33,6 +35,10 @@ class ManagementCore(wiring.Component):
         The device's registers, at their own addresses.
     queues : Out(BusPort())
         The firmware's side of the job queues.
+    sweep : Out(BusPort())
+        What reads and writes device memory.
+    mailbox : Out(BusPort())
+        The firmware's side of the host's requests.
     external : In(1)
         External interrupt, high as long as it asks.
     trace : Out(trace_layout)
@@ -42,8 +48,7 @@ class ManagementCore(wiring.Component):
         self.code_words = code_words
         self.data_words = data_words
         self.firmware = list(firmware)
-        super().__init__({"registers": Out(BusPort()), "queues": Out(BusPort()), "external": In(1),
-                          "trace": Out(trace_layout)})
+        super().__init__({**{name: Out(BusPort()) for name in _OUTSIDE}, "external": In(1), "trace": Out(trace_layout)})
 
     def elaborate(self, platform):
         m = Module()
@@ -57,7 +62,7 @@ class ManagementCore(wiring.Component):
         connect(m, bus.code, code.port)
         connect(m, bus.data, data.port)
         connect(m, bus.timer, timer.port)
-        connect(m, bus.registers, flipped(self.registers))
-        connect(m, bus.queues, flipped(self.queues))
+        for name in _OUTSIDE:
+            connect(m, getattr(bus, name), flipped(getattr(self, name)))
         m.d.comb += [core.timer.eq(timer.interrupt), core.external.eq(self.external), self.trace.eq(core.trace)]
         return m
