@@ -20,7 +20,7 @@ from . import bench as benchmarks
 from . import demo as demonstration
 from .buffers import real_dtype
 from .device import Device, open
-from .errors import Error, OutOfMemoryError, ShapeError, UnsupportedError
+from .errors import DeviceFault, Error, OutOfMemoryError, ShapeError, UnsupportedError
 from .profile import Profile
 
 __all__ = ["main"]
@@ -250,6 +250,35 @@ def demo_command(config: str, overrides: dict[str, str], as_json: bool, sim: str
     _emit(as_json, {name.replace(" ", "_"): value for name, value in figures.items()}
           | {"profile": report.profile.to_dict()}, report.profile.table(), table)
     sys.exit(0 if right else 1)
+
+
+@main.command("selftest")
+@click.option("--memory", default="all", show_default=True, metavar="BYTES",
+              help="How much of each tile's memory the march goes over: bytes from its start, or all.")
+@_options()
+def selftest_command(memory: str, config: str, overrides: dict[str, str], as_json: bool, sim: str) -> None:
+    """Test memory and arrays of the device; tells what is at fault, and where. Status 1 where something is."""
+    if memory != "all" and not memory.isdecimal():
+        raise click.BadParameter(f"--memory {memory!r}: give a number of bytes, or all")
+    parsed, first = load(config, overrides), None
+    try:
+        device = open(parsed, sim=sim, selftest=True)
+    except DeviceFault as fault:  # the rest of the device is tested all the same
+        first, device = fault, open(parsed, sim=sim, selftest=False)
+    with device:
+        _tell(f"testing {config}")
+        report = device.selftest(memory_bytes=None if memory == "all" else int(memory))
+        power_on = f"failed: {first}" if first else str(device.power_on)
+    table = Table("test", "tile", "extent", "cycles", "", title=f"self-test of {config}, {sim}", title_justify="left")
+    table.add_row("power-on", "", power_on, "", "[bold red]fail[/]" if first else "")
+    for step in report.steps:
+        table.add_row(step.test, str(step.tile), step.what, f"{step.cycles:,}",
+                      "[green]pass[/]" if step.passed else "[bold red]fail[/]")
+    for fault in report.faults:
+        table.add_row("at fault", str(fault.tile), str(fault), "", "")
+    passed = report.passed and first is None
+    _emit(as_json, report.to_dict() | {"passed": passed, "power_on": power_on}, table)
+    sys.exit(0 if passed else 1)
 
 
 @main.command("export")

@@ -14,11 +14,13 @@ from ringloom.compiler import Buffer, Gemm, Stream, compile_gemm
 from ringloom.hw.config import DeviceConfig, load
 from ringloom.hw.counters import CHANNEL_COUNTERS, COUNTERS
 from ringloom.hw.isa import DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode
+from ringloom.hw.regmap import Request
 from ringloom.numerics.reference import as_array, check_scale
 from ringloom.profile import MemoryCheck, Profile
 from ringloom.sim import BusError, SimulationTimeout, Simulator
 from ringloom.sim.checkers.bus import BusChecker
 
+from . import selftest as selftests
 from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
 from .errors import ClosedError, DeviceFault, OutOfMemoryError, ShapeError, TimeoutError, UnsupportedError
 from .operands import check_bias, check_zero_point, make_product, refuse_unknown
@@ -40,14 +42,19 @@ _CALLS = {"matmul": _MATMUL, "qmatmul": _QMATMUL}
 
 def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilated", *,  # noqa: A001
          overrides: dict[str, Any] | None = None, progress: Callable[[str], None] | None = None,
-         **unknown: Any) -> "Device":
+         selftest: bool | None = None, **unknown: Any) -> "Device":
     """Open a simulated device.
 
     source: preset name, YAML path or :class:`DeviceConfig`. sim: ``verilated``, ``python`` or ``functional`` (results
     without cycles). overrides: dotted key to value. progress: told what goes on while a simulator is built.
-    Raises :class:`ConfigError`, :class:`UnsupportedError`, and what the simulator raises where a tool is missing.
+    selftest: whether the firmware tests the device at power-on; ``dev.power_on`` tells how it went. None: not with
+    ``python``, where its cycles take longer than many a user's work.
+    Raises :class:`ConfigError`, :class:`UnsupportedError`, what the simulator raises where a tool is missing, and
+    :class:`DeviceFault` where the self-test fails.
     """
-    refuse_unknown("open", unknown, ("source", "sim", "overrides", "progress"))
+    refuse_unknown("open", unknown, ("source", "sim", "overrides", "progress", "selftest"))
+    if selftest is not None and not isinstance(selftest, bool):
+        raise UnsupportedError(f"selftest = {selftest!r}: must be True, False or None")
     if progress is not None and not callable(progress):
         raise UnsupportedError(f"progress = {progress!r}: must be a function of one text, or None")
     config = load(source, overrides)
@@ -59,18 +66,23 @@ def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilate
     if not isinstance(sim, str) or sim not in ENGINES:
         raise UnsupportedError(f"sim = {sim!r}: the simulators are {', '.join([*ENGINES, 'functional'])}")
     try:
-        return Device(config, open_simulator(config, sim, progress))
+        simulator = open_simulator(config, sim, progress)
     except RuntimeError as error:  # a tool is missing or failed; the message says which and what to do
         raise UnsupportedError(f"sim = {sim!r}: {error}") from error
     except OSError as error:
         raise UnsupportedError(f"sim = {sim!r}: {error}; simulators are built and kept in a folder that can be "
                                "written, which RINGLOOM_CACHE names") from error
+    try:
+        return Device(config, simulator, selftest=sim != "python" if selftest is None else selftest)
+    except BaseException:
+        simulator.close()
+        raise
 
 
 class Device:
     """One device; a context manager. Every call on a closed device raises :class:`ClosedError`."""
 
-    def __init__(self, config: DeviceConfig, simulator: Simulator) -> None:
+    def __init__(self, config: DeviceConfig, simulator: Simulator, *, selftest: bool = False) -> None:
         self.config = config
         self.simulator = simulator
         self.closed = False
@@ -89,7 +101,9 @@ class Device:
         """Useful multiply-accumulates of all jobs that ended well."""
         self.jobs = 0
         """Jobs that ended well."""
-        self._after_reset()
+        self.power_on = selftests.power_on(self, selftest)
+        """The self-test at power-on."""
+        self._jobs.start()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -112,7 +126,8 @@ class Device:
         self.close()
 
     def reset(self) -> None:
-        """Reset the hardware. Memory keeps its bytes, so arrays and prepared weights stay; queued jobs end."""
+        """Reset the hardware, without a self-test: memory keeps its bytes, so arrays and prepared weights stay; queued
+        jobs end."""
         self._check_open()
         self._jobs.drop(DeviceFault("the device was reset before the job ended", code=Code.ABORT.name))
         self._reset_hardware()
@@ -134,6 +149,7 @@ class Device:
             self._resetting = False
 
     def _after_reset(self) -> None:
+        selftests.power_on(self, False)
         self._jobs.start()
 
     @property
@@ -347,20 +363,36 @@ class Device:
         return self._jobs.open(priority, tiles, memory)
 
     def telemetry(self) -> dict[str, Any]:
-        """What the device has done since its reset: ``uptime_cycles``; jobs and faults of each queue, with firmware;
-        cycles in which each tile ran jobs."""
+        """What the device has done since its reset: ``uptime_cycles``; of each tile ``jobs``, ``faults`` (jobs that did
+        not end well) and ``busy_cycles`` in which it ran jobs; with firmware, which answers this, jobs and faults of
+        each queue. Self-tests do not count.
+        """
         self._check_open()
         control = self.regs.control
-        low, high = control.cycle_low, control.cycle_high
-        counters = self.counters()
-        queues = {}
+        tiles, queues = {}, {}
         if isinstance(self._jobs, FirmwareQueues):
+            for tile in range(self.config.tiles):
+                low, high, jobs, faults, busy_low, busy_high = selftests.ask(self, Request.TELEMETRY, tile)
+                tiles[tile] = {"jobs": jobs, "faults": faults, "busy_cycles": busy_high << 32 | busy_low}
             for index in range(self.config.control.queues):
                 block = getattr(self.regs, f"queue{index}")
                 queues[index] = {"jobs": block.jobs, "faults": block.faults}
-        return {"uptime_cycles": high << 32 | low, "queues": queues,
-                "tiles": {tile: {"busy_cycles": counters[f"tile{tile}.cycles"], "jobs": counters[f"tile{tile}.jobs"]}
-                          for tile in range(self.config.tiles)}}
+        else:
+            counters = self.counters()
+            tiles = {0: {"jobs": counters["tile0.jobs"], "faults": self._jobs.faults,
+                         "busy_cycles": counters["tile0.cycles"]}}
+            low, high = control.cycle_low, control.cycle_high
+        return {"uptime_cycles": high << 32 | low, "queues": queues, "tiles": tiles}
+
+    def selftest(self, *, memory_bytes: int | None = None, **unknown: Any) -> "selftests.SelfTest":
+        """Test the device: a march over memory, its address lines, and every element of the array.
+
+        memory_bytes: how much of each tile's memory, from its start; all by default. Arrays keep their bytes.
+        Raises :class:`UnsupportedError` while jobs are queued.
+        """
+        refuse_unknown("selftest", unknown, ("memory_bytes",))
+        self._check_open()
+        return selftests.run(self, memory_bytes)
 
     # -- looking inside ---------------------------------------------------------------------------------
 

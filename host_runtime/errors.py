@@ -1,6 +1,8 @@
 """The errors that users of Ringloom meet: each says the values, the limit, and what to do."""
 
 import builtins
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = ["Error", "ConfigError", "ShapeError", "UnsupportedError", "OutOfMemoryError", "ClosedError", "DeviceFault",
            "TimeoutError"]
@@ -33,11 +35,14 @@ class ClosedError(Error, RuntimeError):
 class DeviceFault(Error, RuntimeError):
     """A job that the device ended with an error record; the device is usable again.
 
-    code: name of the ``isa.Code``. command: index of the command at fault. address: memory or block address.
+    code: name of the ``isa.Code``, or SELF_TEST. command: index of the command at fault. address: memory or block
+    address. where: of a self-test, what it found: test, tile, row, column, address.
     """
 
-    def __init__(self, message: str, *, code: str = "", command: int = 0, address: int = 0) -> None:
+    def __init__(self, message: str, *, code: str = "", command: int = 0, address: int = 0,
+                 where: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
+        self.where = dict(where or {})
         self.code = code
         self.command = command
         self.address = address

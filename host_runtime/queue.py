@@ -125,9 +125,12 @@ class JobQueue:
     def __init__(self, device: "Device") -> None:
         self._device = device
         self._jobs: deque[Job] = deque()
+        self.faults = 0
+        """Jobs since the last reset that did not end well, by their completion records."""
 
     def start(self) -> None:
         """Configure the hardware, after it was reset."""
+        self.faults = 0
         self._device.regs.control.irq_enable = 1
 
     def __len__(self) -> int:
@@ -200,6 +203,7 @@ class JobQueue:
             raise self._unrecorded(job)
         job.start, job.end = record["start"], record["end"]
         if record["status"] != Status.DONE:
+            self.faults += 1
             raise self._fault(job, record)
         self._device.jobs += 1
         self._device.macs += job.macs

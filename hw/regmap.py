@@ -36,12 +36,12 @@ ANSWERS = 6
 
 
 class Request(enum.IntEnum):
-    """What the host asks of the firmware."""
+    """What the host asks of the firmware. Memory that MARCH went over is zero behind it."""
 
     SKIP = 1       # no self-test at power-on; where it runs, it ends
     TELEMETRY = 2  # of a tile: cycles since reset, low and high; jobs; faults; cycles in jobs, low and high
-    MARCH = 3      # memory march test of argument1 beats from beat argument0 on; its result in the selftest registers
-    LOOPBACK = 4   # as MARCH of one beat, from the host's stop of the ring to a tile's memory and back
+    MARCH = 3      # march over argument1 (1 or more) beats of a tile's memory from beat argument0 on, then its address
+                   # lines; the result lies in the selftest registers
 
 
 class SelfTest(enum.IntEnum):

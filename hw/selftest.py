@@ -30,25 +30,22 @@ _RESULT = (3, 4)
 
 @dataclass(frozen=True)
 class ArrayTest:
-    """The test of a configuration's array, in bytes from the start of a tile's memory.
+    """The test of a configuration's array: what lies where, in bytes from its start, a multiple of 64.
 
-    image: descriptor, commands, one-hot row. commands: their number. addresses: 32-bit words of ``image`` at which a
-    64-bit address stands that the tile's own is added to. completion: where the record of the job's end goes.
-    results: where the results lie, for each of ``EXPECTED`` ``rows`` rows of ``row_bytes`` bytes of int32. size: all
-    of it.
+    image: descriptor, commands, one-hot row. addresses: 32-bit words of ``image`` at which a 64-bit address stands
+    that the place of the image is added to. results: where the results lie, for each of ``EXPECTED`` ``rows`` rows of
+    ``row_bytes`` bytes of int32. size: all of it; the last 64 bytes are the completion record.
     """
 
     image: bytes
-    commands: int
     addresses: tuple[int, ...]
-    completion: int
     results: int
     rows: int
     row_bytes: int
     size: int
 
     def bound(self, base: int) -> bytes:
-        """``image`` for a tile whose memory begins at ``base``."""
+        """``image`` as it lies at ``base``."""
         words = bytearray(self.image)
         for at in self.addresses:
             address = int.from_bytes(words[4 * at:4 * at + 8], "little") + base
@@ -68,9 +65,9 @@ def array_test(config: DeviceConfig) -> ArrayTest:
     records = 2 + math.ceil((rows + 1) / chunk) * (1 + 4 * math.ceil(blocks / steps))
     operand = RECORD_BYTES * records
     image_bytes = operand + math.ceil(2 * rows / BEAT_BYTES) * BEAT_BYTES
-    completion = math.ceil(image_bytes / RECORD_BYTES) * RECORD_BYTES
-    results = completion + RECORD_BYTES
-    size = results + len(EXPECTED) * (rows + 1) * row_bytes
+    results = math.ceil(image_bytes / RECORD_BYTES) * RECORD_BYTES
+    completion = results + math.ceil(len(EXPECTED) * (rows + 1) * row_bytes / RECORD_BYTES) * RECORD_BYTES
+    size = completion + RECORD_BYTES
     if size > config.memory.bytes:
         raise ConfigError(f"memory.bytes = {config.memory.bytes}: the test of the array needs {size}")
 
@@ -107,8 +104,7 @@ def array_test(config: DeviceConfig) -> ArrayTest:
     addresses = [_word(0, DESCRIPTOR, "completion_address"), _word(0, DESCRIPTOR, "address")]
     addresses += [_word(1 + i, LOAD, "address") for i, command in enumerate(commands)
                   if command[1] in (Opcode.LOAD, Opcode.STORE) and i > 0]
-    return ArrayTest(head + b"".join(commands) + one_hot, len(commands), tuple(addresses),
-                     completion, results, rows + 1, row_bytes, size)
+    return ArrayTest(head + b"".join(commands) + one_hot, tuple(addresses), results, rows + 1, row_bytes, size)
 
 
 def _word(record, kind, field) -> int:

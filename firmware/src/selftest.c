@@ -136,8 +136,10 @@ static int place(place_t base)
     place_t at;
 
     for (at = base; word < image + RL_SELFTEST_WORDS; at += RL_BEAT_BYTES) {
-        for (i = SWEEP(WORD); i < SWEEP(WORD) + RL_BEAT_BYTES; i += 4)
-            put(i, *word++);
+#pragma GCC unroll 8
+        for (i = 0; i < WORDS_PER_BEAT; i++)
+            put(SWEEP(WORD) + 4 * i, word[i]);
+        word += WORDS_PER_BEAT;
         for (; next < addresses + RL_SELFTEST_ADDRESSES && image + *next < word; next++) {
             place_t sum = base + image[*next];
             i = SWEEP(WORD) + (4 * *next & (RL_BEAT_BYTES - 1));
@@ -280,7 +282,7 @@ void selftest_march(uint32_t tile, uint32_t first, uint32_t count)
     place_t address = memory_of(tile) + (place_t)first * RL_BEAT_BYTES;
 
     put(MAILBOX(SELFTEST), RL_SELFTEST_RUNNING);
-    if (count && march(tile, address, BEAT_SHIFT, count) == WRONG)
+    if (march(tile, address, BEAT_SHIFT, count) == WRONG || address_lines(tile) == WRONG)
         return;
     put(MAILBOX(SELFTEST_END), now());
     put(MAILBOX(SELFTEST), RL_SELFTEST_PASSED);
