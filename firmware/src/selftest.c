@@ -2,7 +2,7 @@
 #include "selftest.h"
 
 #ifdef __clang__ /* it runs once: small, not quick */
-#pragma clang attribute push(__attribute__((cold, noinline)), apply_to = function)
+#pragma clang attribute push(__attribute__((cold, minsize)), apply_to = function)
 #endif
 
 #define CHECK RL_SWEEPCOMMAND_CHECK
@@ -15,9 +15,12 @@
 #define RESUME (1u << 8)
 
 /* Ways a test can end. */
-enum { WELL, WRONG, LATE, UNWANTED };
+enum { WELL, WRONG };
 
 uint32_t selftest_cycles[RL_TILES];
+
+/* The cycle after which nothing more is begun, and whether that has come. */
+static uint32_t limit, late;
 
 static const uint32_t image[] = {RL_SELFTEST_IMAGE};
 static const uint32_t addresses[] = {RL_SELFTEST_IMAGE_ADDRESSES};
@@ -39,6 +42,8 @@ static place_t memory_of(uint32_t tile) { return (place_t)tile << RL_SELFTEST_ME
 /* Tells what is wrong, once and for all; the upper half of the address is told by the caller. */
 static int wrong(uint32_t test, uint32_t tile, uint32_t element, uint32_t address, uint32_t expected, uint32_t found)
 {
+    if (late)
+        return WRONG;
     put(MAILBOX(SELFTEST_ELEMENT), element);
     put(MAILBOX(SELFTEST_ADDRESS_LOW), address);
     put(MAILBOX(SELFTEST_EXPECTED), expected);
@@ -63,9 +68,13 @@ static int sweep(place_t address, uint32_t step, uint32_t count, uint32_t comman
 {
     uint32_t start, status;
 
+    start = now();
+    late = late || start > limit;
+    if (late)
+        return 0;
     go(address, step, count, command);
-    for (start = now(); (status = get(SWEEP(STATUS))) & RL_SWEEPSTATUS_BUSY;)
-        if (now() - start > RL_SELFTEST_PATIENCE + 64 * count)
+    while ((status = get(SWEEP(STATUS))) & RL_SWEEPSTATUS_BUSY)
+        if (now() - start > RL_SELFTEST_PATIENCE + (count << (limit == ~0u ? 6 : 3)))
             return 0;
     return !(status & RL_SWEEPSTATUS_BAD);
 }
@@ -90,11 +99,9 @@ static int test(uint32_t code, uint32_t tile, place_t address, uint32_t step, ui
 }
 
 /* Each bit of each word as 0 and as 1, after a neighbour has changed: MATS+, and zeros at the end. */
-static int march(uint32_t tile, place_t address, uint32_t shift, uint32_t count)
+static int march(uint32_t tile, place_t address, place_t last, uint32_t step, uint32_t count)
 {
-    const uint32_t step = 1u << shift;
     const uint32_t pattern = 0x55555555, both = CHECK | WRITE | RL_SWEEPCOMMAND_COMPLEMENT;
-    place_t last = address + ((place_t)(count - 1) << shift);
 
     if (test(RL_TEST_MEMORY, tile, address, step, count, WRITE, pattern)
         || test(RL_TEST_MEMORY, tile, address, step, count, both, pattern)
@@ -125,7 +132,8 @@ static int address_lines(uint32_t tile)
 
 static int memory(uint32_t tile)
 {
-    return march(tile, memory_of(tile), RL_SELFTEST_INTERLEAVE_SHIFT, RL_SELFTEST_PORTS) ? WRONG : address_lines(tile);
+    return march(tile, memory_of(tile), memory_of(tile) + ((RL_SELFTEST_PORTS - 1) << RL_SELFTEST_INTERLEAVE_SHIFT),
+                 1u << RL_SELFTEST_INTERLEAVE_SHIFT, RL_SELFTEST_PORTS) ? WRONG : address_lines(tile);
 }
 
 /* Puts the array's job into a tile's memory. */
@@ -207,6 +215,7 @@ static int locate(uint32_t tile, uint32_t pattern)
     uint32_t zero_bad, row = 0, i, word, want, column, leftmost = UNKNOWN, best = 0, found;
     place_t at = result(tile, pattern);
 
+    limit = RL_SELFTEST_LAST;
     zero_bad = !right(at, ROW_BEATS, 0);
     while (!zero_bad && ++row <= ROWS && right(at += RL_SELFTEST_ROW_BYTES, ROW_BEATS, expectation[pattern]))
         ;
@@ -229,6 +238,11 @@ static int locate(uint32_t tile, uint32_t pattern)
         while (++row <= ROWS && word_at(below += RL_SELFTEST_ROW_BYTES) != expectation[pattern])
             ;
     }
+    if (late) {
+        late = 0;
+        leftmost = UNKNOWN;
+        row = ROWS + 1;
+    }
     return wrong(RL_TEST_ARRAY, tile, (row <= ROWS ? ROWS - row : UNKNOWN) | leftmost << 16, at, want, found);
 }
 
@@ -243,7 +257,7 @@ static int array(uint32_t tile)
     for (pattern = 0; pattern < sizeof expectation / sizeof *expectation; pattern++)
         if (!right(result(tile, pattern), ROW_BEATS, 0)
             || !right(result(tile, pattern) + RL_SELFTEST_ROW_BYTES, ROWS * ROW_BEATS, expectation[pattern]))
-            return locate(tile, pattern);
+            return late ? WRONG : locate(tile, pattern);
     put(SWEEP(FILL), 0);
     return sweep(base, RL_BEAT_BYTES, (RL_SELFTEST_SIZE + RL_BEAT_BYTES - 1) / RL_BEAT_BYTES, WRITE) ? WELL : WRONG;
 }
@@ -259,18 +273,19 @@ void selftest_power_on(void)
 {
     uint32_t tile, step, state = RL_SELFTEST_PASSED;
 
+    limit = RL_SELFTEST_BEGIN;
     for (tile = 0; tile < RL_TILES; tile++)
         for (step = 0; step < sizeof steps / sizeof *steps; step++) {
             if (unwanted()) {
                 state = RL_SELFTEST_SKIPPED;
                 goto end;
             }
-            if (now() > RL_SELFTEST_BEGIN) {
+            if (steps[step](tile) == WRONG) {
+                if (!late)
+                    return;
                 state = RL_SELFTEST_INCOMPLETE;
                 goto end;
             }
-            if (steps[step](tile) == WRONG)
-                return;
         }
 end:
     put(MAILBOX(SELFTEST_END), now());
@@ -279,10 +294,13 @@ end:
 
 void selftest_march(uint32_t tile, uint32_t first, uint32_t count)
 {
-    place_t address = memory_of(tile) + (place_t)first * RL_BEAT_BYTES;
+    place_t address = memory_of(tile) + ((place_t)first << BEAT_SHIFT);
+    place_t last = address + ((place_t)(count - 1) << BEAT_SHIFT);
 
+    limit = ~0u;
+    late = 0;
     put(MAILBOX(SELFTEST), RL_SELFTEST_RUNNING);
-    if (march(tile, address, BEAT_SHIFT, count) == WRONG || address_lines(tile) == WRONG)
+    if (march(tile, address, last, RL_BEAT_BYTES, count) == WRONG || address_lines(tile) == WRONG)
         return;
     put(MAILBOX(SELFTEST_END), now());
     put(MAILBOX(SELFTEST), RL_SELFTEST_PASSED);
