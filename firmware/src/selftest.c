@@ -243,6 +243,7 @@ static int locate(uint32_t tile, uint32_t pattern)
         leftmost = UNKNOWN;
         row = ROWS + 1;
     }
+    put(MAILBOX(SELFTEST_ADDRESS_HIGH), UPPER(at));
     return wrong(RL_TEST_ARRAY, tile, (row <= ROWS ? ROWS - row : UNKNOWN) | leftmost << 16, at, want, found);
 }
 
@@ -251,6 +252,7 @@ static int array(uint32_t tile)
     place_t base = memory_of(tile);
     uint32_t pattern;
 
+    put(MAILBOX(SELFTEST_ADDRESS_HIGH), UPPER(base));
     if (!place(base) || !run(tile, base))
         return wrong(RL_TEST_ARRAY, tile, UNKNOWN | UNKNOWN << 16, base, RL_STATUS_DONE,
                      get(TILE_REGISTER(tile, STATUS)) >> 8 & 0xFFFF);
