@@ -263,8 +263,8 @@ def selftest_command(memory: str, config: str, overrides: dict[str, str], as_jso
     parsed, first = load(config, overrides), None
     try:
         device = open(parsed, sim=sim, selftest=True)
-    except DeviceFault as fault:  # the rest of the device is tested all the same
-        first, device = fault, open(parsed, sim=sim, selftest=False)
+    except DeviceFault as error:  # the rest of the device is tested all the same
+        first, device = str(error), open(parsed, sim=sim, selftest=False)
     with device:
         _tell(f"testing {config}")
         report = device.selftest(memory_bytes=None if memory == "all" else int(memory))

@@ -83,7 +83,7 @@ def array_test(config: DeviceConfig) -> ArrayTest:
             n = min(steps, blocks - block)
             start = first == 0 and block == 0
             for pattern, zero in enumerate(_ZERO_POINTS):
-                waits = (_LOADED,) if start and not pattern else ()
+                waits: tuple[int, ...] = (_LOADED,) if start and not pattern else ()
                 waits += (_PLACED,) if not block and not pattern else ()
                 waits += () if pattern or not block else (_FREE,)
                 commands.append(_command(

@@ -1,4 +1,4 @@
-"""The self-test's C, compiled for the host, against memory and tiles written here: several tiles, long addresses, time."""
+"""The C of the self-test against memory and tiles written here: several tiles, long addresses, time that runs out."""
 
 import ctypes
 import os

@@ -148,11 +148,11 @@ class MemorySweep(wiring.Component):
         # -- the core's side ---------------------------------------------------------------------------------------
         data = request.payload.data
         with m.Switch(place):
-            for name, target in (("address_low", base[:32]), ("address_high", base[32:]), ("step", step),
-                                 ("count", count), *((PORT["word"] + 4 * i, words.word_select(i, 32))
-                                                     for i in range(_WORDS)),
-                                 ("fill", words)):
-                with m.Case(PORT.get(name, name)):
+            targets = {PORT["address_low"]: base[:32], PORT["address_high"]: base[32:], PORT["step"]: step,
+                       PORT["count"]: count, PORT["fill"]: words,
+                       **{PORT["word"] + 4 * i: words.word_select(i, 32) for i in range(_WORDS)}}
+            for offset, target in targets.items():
+                with m.Case(offset):
                     with m.If(put):
                         m.d.sync += target.eq(data.replicate(len(target) // 32))
             with m.Case(PORT["command"]):
