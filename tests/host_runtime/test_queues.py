@@ -241,6 +241,8 @@ def test_abort_ends_a_queues_jobs_and_no_others(device, rng):
     a, b, expected = operands(rng)
     with device.queue(priority=1) as queue:
         running, waiting = queue.submit_raw(waits_for_ever()), queue.submit("matmul", a, b)
+        queue._push()
+        device.simulator.run(300)  # the first is in the tile before the other queue has a job
         other = device.submit("matmul", a, b)
         with pytest.raises(rl.TimeoutError):
             other.wait(timeout_cycles=500)  # the tile is taken: this one's queue is aborted, and not the culprit
