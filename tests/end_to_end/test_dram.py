@@ -8,8 +8,8 @@ from ringloom.hw.counters import LOST
 from ringloom.numerics.reference import matmul_reference
 
 TINY = {"memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1, "memory.read_queue": 8,
-        "memory.write_queue": 8}
-HBM2 = {"memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4}
+        "memory.write_queue": 8, "control.kind": "direct"}
+HBM2 = {"memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4, "control.kind": "direct"}
 
 
 def draw(rng, *shape):

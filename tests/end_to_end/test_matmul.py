@@ -1,7 +1,7 @@
 """Products through the public API, against numpy's int64: one body for every simulator.
 
 The Python simulator runs some hundred cycles a second: it gets small sizes, and beyond one array only the tests that
-depend on the array's shape. The verilated one runs the presets that everybody builds anyway.
+depend on the array's shape. The verilated one runs the presets that everybody builds anyway, with their firmware.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ def device(request):
         rows, columns = array
         preset = "tiny"
         overrides = {"tile.array.rows": rows, "tile.array.columns": columns, "memory.bytes": 1 << 20,
-                     "tile.accumulator.bytes": max(4096, 64 * columns),
+                     "control.kind": "direct", "tile.accumulator.bytes": max(4096, 64 * columns),
                      "tile.scratchpad.weight_bytes": max(4096, 2 * rows * columns)}
     with rl.open(preset, sim=simulator, overrides=overrides) as dev:
         yield dev

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 import ringloom as rl
 from ringloom import cli
 from ringloom.firmware.build import SELFTEST_CYCLES
-from ringloom.hw.config import load
 from ringloom.hw.regmap import MAILBOX, Request
 from tests.support.bare import bare
 from tests.support.faults import KINDS, PythonFaults, VerilatedFaults
@@ -219,12 +218,22 @@ def test_a_silent_firmware_is_told(simulator, monkeypatch):
         selftest.power_on(device, True)
 
 
-@pytest.mark.parametrize("preset, overrides", [
-    ("edge", {}), ("inference", {}), ("tiny", {"tile.array.rows": 3, "tile.array.columns": 5})])
-def test_healthy_devices_of_other_shapes_pass(preset, overrides):
-    base = {"control.kind": "firmware", "memory.kind": "ideal", "ideal.bytes_per_cycle": 64, "tiles": 1}
-    with rl.open(load(preset, base | overrides)) as device:
+@pytest.mark.parametrize("preset, sim", [("edge", "python"), ("inference", "verilated")])
+def test_healthy_presets_pass(preset, sim):
+    with rl.open(preset, sim=sim, overrides={"control.kind": "firmware", "memory.kind": "ideal", "tiles": 1},
+                 selftest=True) as device:
         print(f"\n{preset}: {device.power_on}")
         assert device.power_on.state == "passed" and device.power_on.cycles <= SELFTEST_CYCLES
-        report = device.selftest(memory_bytes=1 << 18)
+        report = device.selftest(memory_bytes=1 << 18 if sim == "verilated" else 64)
         assert report.passed, report.faults
+
+
+def test_an_odd_array_passes_from_the_host():
+    """Rows of results that are no whole beats, elements that are no power of two."""
+    config = bare("tiny", {"tile.array.rows": 3, "tile.array.columns": 5, "memory.bytes": 65536})
+    device = rl.Device(config, PythonFaults(config))
+    assert device.selftest(memory_bytes=64).passed
+    device.simulator.break_bit(kind=list(KINDS).index("sum"), row=1, column=4, bit=17, value=1)
+    finding, = device.selftest(memory_bytes=64).faults
+    assert (finding.row, finding.column) == (1, 4)
+    device.close()

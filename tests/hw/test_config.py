@@ -16,7 +16,7 @@ def test_presets():
     for name in configs.presets():
         config = configs.load(name)
         assert config.name == name and config.tiles == 1
-        assert (config.memory.kind, config.control.kind) == ("ideal", "direct")
+        assert (config.memory.kind, config.control.kind) == ("ideal", "firmware")
 
 
 def test_derived_values():
