@@ -3,6 +3,7 @@
 import bisect
 import contextlib
 import copy
+import gc
 import math
 import weakref
 from collections.abc import Callable
@@ -49,17 +50,26 @@ class Allocator:
     def allocate(self, size: int, what: str = "buffer") -> int:
         """Address of ``size`` bytes. Raises :class:`OutOfMemoryError`; nothing is taken then."""
         need = -(-max(1, size) // ALIGNMENT) * ALIGNMENT + GUARD_BYTES
-        for i, (address, length) in enumerate(self._free):
-            if length >= need:
-                self._free[i:i + 1] = [(address + need, length - need)] if length > need else []
-                self._used[address] = need
-                return address
+        address = self._take(need)
+        if address is None:
+            gc.collect()  # an error that was raised holds its job, and that its arrays, until Python looks for cycles
+            address = self._take(need)
+        if address is not None:
+            return address
         largest = max((length for _, length in self._free), default=0)
         queued = self.queued()
         wait = f"wait for queued jobs, which hold {queued} bytes, " if queued else ""
         raise OutOfMemoryError(
             f"{what} of {size} bytes: the largest free block of the device has {max(0, largest - GUARD_BYTES)} of "
             f"{self.capacity} bytes; {wait}delete arrays, or raise memory.bytes")
+
+    def _take(self, need: int) -> int | None:
+        for i, (address, length) in enumerate(self._free):
+            if length >= need:
+                self._free[i:i + 1] = [(address + need, length - need)] if length > need else []
+                self._used[address] = need
+                return address
+        return None
 
     def free(self, address: int) -> None:
         """Give back what :meth:`allocate` returned."""

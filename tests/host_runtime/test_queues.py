@@ -255,6 +255,20 @@ def test_abort_ends_a_queues_jobs_and_no_others(device, rng):
         assert (device.submit("matmul", a, b).result() == expected).all()
 
 
+def test_a_closed_queues_memory_can_be_taken_again(device):
+    """Errors that were raised hold their frames, and these the queue: nobody has to wait until Python cleans up."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(40):  # 1 MiB of memory in all
+            with device.queue(memory=1 << 16) as queue:
+                job = queue.submit_raw(b"\xff" * 64)
+                with pytest.raises(rl.DeviceFault):
+                    job.result()
+    finally:
+        gc.enable()
+
+
 def test_reset_ends_all_jobs_and_the_next_are_exact(device, rng):
     a, b, expected = operands(rng)
     weights = device.prepare(b)
