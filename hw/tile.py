@@ -124,7 +124,7 @@ class Tile(wiring.Component):
         m.submodules.registers = registers = TileRegisters(config=config)
         connect(m, own.bus, registers.bus)
         if config.control.kind == "firmware":
-            m.submodules.slots = slots = JobSlots()
+            m.submodules.job_slots = slots = JobSlots()
             connect(m, registers.control, slots.registers)
             connect(m, slots.processor, control.control)
             written = registers.slot_command

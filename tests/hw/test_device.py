@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ringloom.hw import config as configs
 from ringloom.hw import isa
 from ringloom.hw.counters import CAUSES
 from ringloom.hw.regmap import control_register, tile_register
@@ -69,7 +68,7 @@ def test_gemm_counters_and_repetition():
 ])
 def test_gemm_on_other_devices(preset, overrides):
     """Late, reordered answers and odd arrays change cycles, never a byte; completion is seen behind all bytes."""
-    bench = DeviceBench(configs.load(preset, overrides))
+    bench = DeviceBench(bare(preset, overrides))
     a, b = operands(8, 9, 11, 6, np.uint8)
 
     async def body(ctx):

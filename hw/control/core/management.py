@@ -55,7 +55,7 @@ class ManagementCore(wiring.Component):
         m.submodules.core = core = Core(reset_address=0)
         m.submodules.code = code = CodeMemory(words=self.code_words, init=self.firmware)
         m.submodules.data = data = DataMemory(words=self.data_words)
-        m.submodules.timer = timer = Timer()
+        m.submodules.machine_timer = timer = Timer()
         m.submodules.bus = bus = BusSelector(regions=REGIONS)
         connect(m, core.fetch, code.fetch)
         connect(m, core.bus, bus.master)
