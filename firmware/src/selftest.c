@@ -136,14 +136,21 @@ static int memory(uint32_t tile)
                  1u << RL_SELFTEST_INTERLEAVE_SHIFT, RL_SELFTEST_PORTS) ? WRONG : address_lines(tile);
 }
 
-/* Puts the array's job into a tile's memory. */
-static int place(place_t base)
+/* Puts the array's job into a tile's memory: the first tile's for all of them at once, as far as the unit's steps
+ * reach, then into the others what is their own, the beats with addresses. */
+static int place(uint32_t tile)
 {
+    const uint32_t at_once = RL_SELFTEST_MEMORY_SHIFT <= 30 ? RL_TILES : 1;
     const uint32_t *next = addresses, *word = image;
     uint32_t i;
-    place_t at;
+    place_t base = memory_of(tile), at;
 
     for (at = base; word < image + RL_SELFTEST_WORDS; at += RL_BEAT_BYTES) {
+        if (tile && at_once > 1 && (next == addresses + RL_SELFTEST_ADDRESSES
+                                    || image + *next >= word + WORDS_PER_BEAT)) {
+            word += WORDS_PER_BEAT;
+            continue;
+        }
 #pragma GCC unroll 8
         for (i = 0; i < WORDS_PER_BEAT; i++)
             put(SWEEP(WORD) + 4 * i, word[i]);
@@ -154,7 +161,7 @@ static int place(place_t base)
             put(i, sum);
             put(i + 4, UPPER(sum));
         }
-        go(at, 0, 1, WRITE);
+        go(at, 1u << (RL_SELFTEST_MEMORY_SHIFT & 31), tile ? 1 : at_once, WRITE);
         while (get(SWEEP(STATUS)) & RL_SWEEPSTATUS_OPEN)
             if (now() > RL_SELFTEST_LAST)
                 return 0;
@@ -253,7 +260,7 @@ static int array(uint32_t tile)
     uint32_t pattern;
 
     put(MAILBOX(SELFTEST_ADDRESS_HIGH), UPPER(base));
-    if (!place(base) || !run(tile, base))
+    if (!place(tile) || !run(tile, base))
         return wrong(RL_TEST_ARRAY, tile, UNKNOWN | UNKNOWN << 16, base, RL_STATUS_DONE,
                      get(TILE_REGISTER(tile, STATUS)) >> 8 & 0xFFFF);
     for (pattern = 0; pattern < sizeof expectation / sizeof *expectation; pattern++)
@@ -276,8 +283,8 @@ void selftest_power_on(void)
     uint32_t tile, step, state = RL_SELFTEST_PASSED;
 
     limit = RL_SELFTEST_BEGIN;
-    for (tile = 0; tile < RL_TILES; tile++)
-        for (step = 0; step < sizeof steps / sizeof *steps; step++) {
+    for (step = 0; step < sizeof steps / sizeof *steps; step++)
+        for (tile = 0; tile < RL_TILES; tile++) {
             if (unwanted()) {
                 state = RL_SELFTEST_SKIPPED;
                 goto end;
