@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ringloom as rl
 from ringloom.errors import ConfigError
 from ringloom.hw.isa import LOAD, RECORD_BYTES, Code, Opcode
+from ringloom.hw.regmap import control_register
 from ringloom.sim.functional import FunctionalSimulator
 from tests.support.bare import bare
 
@@ -268,9 +269,10 @@ class Broken(FunctionalSimulator):
     spoil: dict | None = None
     index = 0
 
-    def _start(self):
-        if self.spoil is not None:
-            at = self._get64("job") + RECORD_BYTES * (1 + self.index)
+    def write(self, address, value):
+        if self.spoil is not None and address == control_register("doorbell"):
+            registers = self._tiles[0].registers
+            at = (registers["job_high"] << 32 | registers["job_low"]) + RECORD_BYTES * (1 + self.index)
             raw = self._memory[at:at + RECORD_BYTES].tobytes()
             if self.spoil:
                 changed = LOAD.encode(**(LOAD.decode(raw) | self.spoil))
@@ -278,7 +280,7 @@ class Broken(FunctionalSimulator):
                 changed = raw[:1] + b"\x63" + raw[2:]
             self._memory[at:at + RECORD_BYTES] = np.frombuffer(changed, np.uint8)
             self.spoil = None
-        super()._start()
+        super().write(address, value)
 
 
 @pytest.fixture

@@ -26,22 +26,26 @@ class Faulty(FunctionalSimulator):
     faults: list = []
     silent = False  # the bus does not answer until a reset
 
-    def _start(self):
+    def write(self, address, value):
+        if address != control_register("doorbell"):
+            super().write(address, value)
+            return
         fault = self.faults.pop(0) if self.faults else None
-        at = self._get64("job")
+        tile = self._tiles[0]
+        at = tile.registers["job_high"] << 32 | tile.registers["job_low"]
         if fault == "fault":
             self._memory[at + RECORD_BYTES + 1] = 0x63
         elif fault == "hang":
             raw = self._memory[at + RECORD_BYTES:at + 2 * RECORD_BYTES].tobytes()
             waits = LOAD.encode(**(LOAD.decode(raw) | {"wait0_enable": 1, "wait0_semaphore": 3, "wait0_count": 2}))
             self._memory[at + RECORD_BYTES:at + 2 * RECORD_BYTES] = np.frombuffer(waits, np.uint8)
-        super()._start()
+        super().write(address, value)
         if fault == "mute":
-            end = self._job["completion_address"]
+            end = tile.job["completion_address"]
             self._memory[end:end + RECORD_BYTES] = 0
-            self._set("status", 2 << 8 | Code.MEMORY_ERROR << 16)
+            tile.registers["status"] = 2 << 8 | Code.MEMORY_ERROR << 16
         elif fault == "misplaced":
-            end = self._job["completion_address"]
+            end = tile.job["completion_address"]
             record = COMPLETION.decode(self._memory[end:end + RECORD_BYTES].tobytes())
             raw = COMPLETION.encode(**(record | {"job": record["job"] + 9}))
             self._memory[end:end + RECORD_BYTES] = np.frombuffer(raw, np.uint8)
