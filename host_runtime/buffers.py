@@ -32,10 +32,12 @@ class Allocator:
     """First fit over ``base``..``limit`` (bytes); neighbours that are free become one again.
 
     owner: what those bytes belong to; it lives for as long as the allocator, and so as anything allocated here.
+    where: what it is called in errors.
     """
 
-    def __init__(self, base: int, limit: int, owner: Any = None) -> None:
+    def __init__(self, base: int, limit: int, owner: Any = None, *, where: str = "the device") -> None:
         self._owner = owner
+        self._where = where
         self._free = [(base, limit - base)]  # sorted by address
         self._used: dict[int, int] = {}
         self.capacity = limit - base
@@ -60,7 +62,7 @@ class Allocator:
         queued = self.queued()
         wait = f"wait for queued jobs, which hold {queued} bytes, " if queued else ""
         raise OutOfMemoryError(
-            f"{what} of {size} bytes: the largest free block of the device has {max(0, largest - GUARD_BYTES)} of "
+            f"{what} of {size} bytes: the largest free block of {self._where} has {max(0, largest - GUARD_BYTES)} of "
             f"{self.capacity} bytes; {wait}delete arrays, or raise memory.bytes")
 
     def _take(self, need: int) -> int | None:
@@ -84,7 +86,7 @@ class Allocator:
 
 
 class DeviceArray:
-    """An array in simulated device memory, C-contiguous at ``address`` (a byte address).
+    """An array in simulated device memory, C-contiguous at ``address`` (a byte address), in the memory of ``tile``.
 
     ``np.asarray(x)`` and DLPack show the bytes without a copy, once the job that writes them has ended; the memory
     stays taken for as long as such a view lives. ``x @ w`` is ``device.matmul(x, w)``.
@@ -98,7 +100,8 @@ class DeviceArray:
         device._check_open()
         allocator = allocator or device._allocator
         self.address = allocator.allocate(self.nbytes, f"an array of shape {shape} and type {self.dtype}")
-        self._memory = device._memory  # keeps the simulation's storage while views are alive
+        self.tile, self._offset = divmod(self.address, device.config.memory.bytes)
+        self._memory = device._memories[self.tile]  # keeps the simulation's storage while views are alive
         self._writer: Job | None = None
         self._failure: Error | None = None  # why these bytes are not what a job was to write
         weakref.finalize(self, allocator.free, self.address)
@@ -118,7 +121,7 @@ class DeviceArray:
     @property
     def _view(self) -> np.ndarray:
         """The bytes as they are, whether a job writes them or not."""
-        raw = self._memory[self.address:self.address + self.nbytes]
+        raw = self._memory[self._offset:self._offset + self.nbytes]
         return raw.view(self.dtype).reshape(self.shape)
 
     @property
@@ -162,13 +165,15 @@ class DeviceArray:
         return self.device.matmul(self, other)
 
     def __repr__(self) -> str:
-        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, address={self.address:#x})"
+        where = f", tile={self.tile}" if self.device.config.tiles > 1 else ""
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, address={self.address:#x}{where})"
 
 
 @dataclass(frozen=True)
 class PreparedWeights:
     """Weights packed for the array and resident on the device; usable wherever ``b`` is.
 
+    copies: the same bytes in other tiles' memory.
     shape: (..., K, N) as given. zero_point: scalar or one a column; scale, bias: what ``qmatmul`` takes by default.
     """
 
@@ -178,6 +183,11 @@ class PreparedWeights:
     zero_point: np.ndarray
     scale: np.ndarray | None = None
     bias: np.ndarray | None = None
+    copies: tuple[DeviceArray, ...] = ()
+
+    def on(self, tile: int) -> DeviceArray:
+        """The copy in the memory of ``tile``, or else the first."""
+        return next((copy for copy in (self.array, *self.copies) if copy.tile == tile), self.array)
 
     @property
     def ndim(self) -> int:

@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from ringloom.compiler import Buffer, Gemm, Stream, compile_gemm
+from ringloom.compiler import Buffer, Gemm, Stream, compile_part
 from ringloom.hw.config import DeviceConfig, load
 from ringloom.hw.counters import CHANNEL_COUNTERS, COUNTERS
-from ringloom.hw.isa import DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode
+from ringloom.hw.isa import Code
 from ringloom.hw.regmap import Request
 from ringloom.numerics.reference import as_array, check_scale
 from ringloom.profile import MemoryCheck, Profile
 from ringloom.sim import BusError, SimulationTimeout, Simulator
 from ringloom.sim.checkers.bus import BusChecker
 
+from . import collectives, parallel
 from . import selftest as selftests
 from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
+from .collectives import Collectives
 from .errors import ClosedError, DeviceFault, OutOfMemoryError, ShapeError, TimeoutError, UnsupportedError
+from .groups import check_group, check_tile, make_program
 from .operands import check_bias, check_zero_point, make_product, refuse_unknown
 from .queue import Job, JobQueue
 from .queues import FirmwareQueues, Queue
@@ -34,9 +37,9 @@ _RESERVED_BYTES = 4096    # at either end of memory: the fetcher reads ahead of 
 _AXES = 32                # numpy's limit, in its older versions
 _ELEMENTS = 1 << 62
 _STREAMS = 64             # compiled streams that are kept
-_MATMUL = ("a_zero_point", "b_zero_point", "bias", "transpose_b", "out")
+_MATMUL = ("a_zero_point", "b_zero_point", "bias", "transpose_a", "transpose_b", "out", "parallel", "tiles")
 _QMATMUL = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "y_scale", "y_zero_point", "bias", "activation",
-            "rounding", "transpose_b", "out")
+            "rounding", "transpose_a", "transpose_b", "out", "parallel", "tiles")
 _CALLS = {"matmul": _MATMUL, "qmatmul": _QMATMUL}
 
 
@@ -79,7 +82,7 @@ def open(source: "str | Path | DeviceConfig" = "inference", sim: str = "verilate
         raise
 
 
-class Device:
+class Device(Collectives):
     """One device; a context manager. Every call on a closed device raises :class:`ClosedError`."""
 
     def __init__(self, config: DeviceConfig, simulator: Simulator, *, selftest: bool = False) -> None:
@@ -87,16 +90,22 @@ class Device:
         self.simulator = simulator
         self.closed = False
         self.regs = Registers(self)
-        self._memory = simulator.memory(0)
-        self._allocator = Allocator(_RESERVED_BYTES, config.memory.bytes - _RESERVED_BYTES)
+        size = config.memory.bytes
+        self._memories = [simulator.memory(tile) for tile in range(config.tiles)]
+        self._allocators = [
+            Allocator(tile * size + _RESERVED_BYTES, (tile + 1) * size - _RESERVED_BYTES,
+                      where=f"tile {tile}" if config.tiles > 1 else "the device") for tile in range(config.tiles)]
+        self._allocator = self._allocators[0]
         firmware = config.control.kind == "firmware"
         self._jobs: JobQueue = FirmwareQueues(self) if firmware else JobQueue(self)
-        self._allocator.queued = lambda: self._jobs.held_bytes
+        for allocator in self._allocators:
+            allocator.queued = lambda: self._jobs.held_bytes
         self._profiles: list[Profile] = []  # those that count
         self._checker: BusChecker | None = None
         self._resetting = False
-        self._streams: OrderedDict[Gemm, Stream] = OrderedDict()
+        self._streams: OrderedDict[tuple, Stream] = OrderedDict()
         self._number = 0
+        self._collectives = 1
         self.macs = 0
         """Useful multiply-accumulates of all jobs that ended well."""
         self.jobs = 0
@@ -167,9 +176,9 @@ class Device:
 
     # -- memory ----------------------------------------------------------------------------------------
 
-    def empty(self, shape: "int | tuple[int, ...]", dtype: Any = np.int8) -> DeviceArray:
-        """An array of ``shape`` in device memory, its contents undefined. Raises :class:`OutOfMemoryError`."""
-        return self._empty(shape, dtype, self._allocator)
+    def empty(self, shape: "int | tuple[int, ...]", dtype: Any = np.int8, *, tile: int = 0) -> DeviceArray:
+        """An array of ``shape`` in the memory of ``tile``, its contents undefined. Raises :class:`OutOfMemoryError`."""
+        return self._empty(shape, dtype, self._allocators[check_tile(tile, self.config)])
 
     def _empty(self, shape: "int | tuple[int, ...]", dtype: Any, allocator: Allocator) -> DeviceArray:
         self._check_open()
@@ -187,14 +196,15 @@ class Device:
             raise OutOfMemoryError(f"shape {shape!r}: {extent} elements, but memory.bytes = {self.config.memory.bytes}")
         return DeviceArray(self, tuple(int(s) for s in sizes), kind, allocator=allocator)
 
-    def put(self, array: Any, *, via: str | None = None, **unknown: Any) -> DeviceArray:
-        """Copy ``array`` into device memory: at once, or with ``via="axi"`` by the host port, in simulated time."""
-        refuse_unknown("put", unknown, ("via",))
+    def put(self, array: Any, *, tile: int = 0, via: str | None = None, **unknown: Any) -> DeviceArray:
+        """Copy ``array`` into the memory of ``tile``: at once, or with ``via="axi"`` by the host port, in simulated
+        time."""
+        refuse_unknown("put", unknown, ("tile", "via"))
         self._check_open()
         if via not in (None, "axi"):
             raise UnsupportedError(f"via = {via!r}: must be None (straight into memory) or 'axi' (the host port)")
         source = as_array(array, "array")
-        target = self.empty(source.shape, source.dtype)
+        target = self.empty(source.shape, source.dtype, tile=tile)
         if via is None:
             np.copyto(target._view, source)
         elif source.size:
@@ -203,13 +213,15 @@ class Device:
         return target
 
     def prepare(self, b: Any, scale: Any = None, zero_point: Any = 0, bias: Any = None, bits: int = 8,
-                sparsity: Any = None, **unknown: Any) -> PreparedWeights:
+                sparsity: Any = None, *, tiles: Any = (0,), **unknown: Any) -> PreparedWeights:
         """Pack weights (..., K, N) of int8 or uint8 once, as the array takes them; they stay on the device.
 
         scale: float, scalar or (N,), the ``b_scale`` of ``qmatmul``. zero_point: scalar or (N,). bias: int32 (N,).
+        tiles: those whose memory gets a copy; others read the first one over the ring.
         """
-        refuse_unknown("prepare", unknown, ("scale", "zero_point", "bias", "bits", "sparsity"))
+        refuse_unknown("prepare", unknown, ("scale", "zero_point", "bias", "bits", "sparsity", "tiles"))
         self._check_open()
+        group = check_group(tiles, self.config)
         if not isinstance(bits, int | np.integer) or bits != 8:
             raise UnsupportedError(f"bits = {bits!r}: only 8 is built so far")
         if sparsity is not None:
@@ -231,7 +243,8 @@ class Device:
                 raise ShapeError(f"scale: shape {scale.shape}; it may be a scalar or one a column: ({n},)")
         tile = self.config.tile.array
         packed = pack(weights, zero, tile.rows, tile.columns)
-        return PreparedWeights(self.put(packed), weights.shape, weights.dtype, zero, scale, check_bias(bias, n))
+        first, *copies = (self.put(packed, tile=t) for t in group)
+        return PreparedWeights(first, weights.shape, weights.dtype, zero, scale, check_bias(bias, n), tuple(copies))
 
     # -- work ------------------------------------------------------------------------------------------
 
@@ -254,46 +267,62 @@ class Device:
         """
         return self.submit("qmatmul", a, b, **options).result()
 
-    def submit(self, kind: str, a: Any, b: Any, **options: Any) -> Job:
-        """Queue a ``matmul`` or ``qmatmul`` and return at once; operands are copied now, simulated time stands still.
+    def submit(self, kind: str, *operands: Any, **options: Any) -> Job:
+        """Queue a ``matmul``, a ``qmatmul`` or a collective, called by its name, and return at once; operands are
+        copied now, simulated time stands still.
 
         Where memory has no room beside the queued jobs, these run first, in order, until it has.
         """
-        return self._submit(None, kind, a, b, options)
+        return self._submit(None, kind, operands, options)
 
-    def _submit(self, queue: Queue | None, kind: str, a: Any, b: Any, options: dict[str, Any]) -> Job:
+    def _submit(self, queue: Queue | None, kind: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Job:
         while True:
             try:
-                return self._enqueue(queue, kind, a, b, options)
+                if kind in collectives.OPERATIONS and queue is None:
+                    return collectives.submit(self, kind, operands, options)
+                return self._enqueue(queue, kind, operands, options)
             except OutOfMemoryError:
                 if not len(self._jobs):
                     raise
             self._jobs.run_first()  # behind the handler: the error's traceback held what was taken
 
-    def _enqueue(self, queue: Queue | None, kind: str, a: Any, b: Any, options: dict[str, Any]) -> Job:
+    def _enqueue(self, queue: Queue | None, kind: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Job:
         allocator = self._allocator if queue is None else queue._allocator
         self._check_open()
         if not isinstance(kind, str) or kind not in _CALLS:
-            raise UnsupportedError(f"submit: {kind!r} is not one of {', '.join(_CALLS)}")
+            choices = (*_CALLS, *(collectives.OPERATIONS if queue is None else ()))
+            raise UnsupportedError(f"submit: {kind!r} is not one of {', '.join(choices)}")
+        operands += tuple(options.pop(name) for name in ("a", "b") if name in options)
+        if len(operands) != 2:
+            raise UnsupportedError(f"{kind}: takes two operands, a and b, not {len(operands)}")
+        a, b = operands
         refuse_unknown(kind, [name for name in options if name not in _CALLS[kind]], _CALLS[kind])
         for name, operand in (("a", a), ("b", b), ("out", options.get("out"))):
             if isinstance(operand, DeviceArray | PreparedWeights) and operand.device is not self:
                 how = ("prepare the weights on this one" if isinstance(operand, PreparedWeights)
                        else f"copy it with dev.put(np.asarray({name}))")
                 raise UnsupportedError(f"{name}: lives on another device; {how}")
+        group = self._group(queue, kind, options)
         product = make_product(kind, a, b, options, self.config)
-        output = self._output(options.get("out"), product.shape, product.dtype, allocator)
-        for name, operand in (("a", a), ("b", b)):
-            array = operand.array if isinstance(operand, PreparedWeights) else operand
-            if isinstance(array, DeviceArray) and array.overlaps(output):
-                raise UnsupportedError(f"out: is the memory of {name}, which the tile still reads while it writes the "
-                                       "result; give another array, or leave out= away")
         as_numpy = options.get("out") is None and not isinstance(a, DeviceArray)
+        output = None
+        if group is None or product.gemm is None or not as_numpy:
+            home = self._allocators[a.tile] if group and isinstance(a, DeviceArray) else allocator
+            output = self._output(options.get("out"), product.shape, product.dtype, home)
+            for name, operand in (("a", a), ("b", b)):
+                array = operand.array if isinstance(operand, PreparedWeights) else operand
+                if isinstance(array, DeviceArray) and array.overlaps(output):
+                    raise UnsupportedError(f"out: is the memory of {name}, which the tile still reads while it writes "
+                                           "the result; give another array, or leave out= away")
+        if group is not None and product.gemm is not None:
+            return parallel.submit(self, kind, product, output, group,
+                                   parallel.check_mode(kind, options.get("parallel")))
         macs = product.gemm.macs if product.gemm else 0
         job = Job(self, self._next_number(), kind, macs, output, as_numpy=as_numpy, shape=product.shape)
         if product.gemm is None:
             job._finish(None)
             return job
+        assert output is not None
         stream = self._compile(product.gemm)
         addresses = {Buffer.C: output.address}
         sources = {Buffer.A: product.a, Buffer.B: product.b, Buffer.PARAMETERS: product.records,
@@ -303,7 +332,7 @@ class Device:
                 held = source if isinstance(source, DeviceArray | PreparedWeights) else self._place(source, allocator)
                 job.holds.append(held)
                 addresses[buffer] = held.address
-        job.program = self._program(job.number, stream, addresses, allocator)
+        job.program = make_program(self, job.number, stream, addresses, allocator)
         output._writer = job
         job.queue = queue
         self._jobs.add(job)
@@ -318,16 +347,11 @@ class Device:
         np.copyto(target._view, source)
         return target
 
-    def _program(self, number: int, stream: Stream, addresses: dict[Buffer, int], allocator: Allocator) -> DeviceArray:
-        """Descriptor, commands and an empty completion record, in device memory."""
-        try:
-            program = self._empty(RECORD_BYTES * (stream.commands + 2), np.uint8, allocator)
-        except OutOfMemoryError as error:
-            raise OutOfMemoryError(f"the commands of this job: {error}") from None
-        raw = DESCRIPTOR.encode(version=VERSION, opcode=Opcode.JOB, job=number, commands=stream.commands,
-                                completion_address=program.address + RECORD_BYTES * (stream.commands + 1))
-        program._view[:] = np.frombuffer(raw + stream.bind(addresses) + bytes(RECORD_BYTES), np.uint8)
-        return program
+    def _next_collectives(self, count: int) -> int:
+        """The number of the first of ``count`` collectives; they rise by one each, over all jobs of the device."""
+        first = self._collectives
+        self._collectives = first + count & 0xFFFF
+        return first
 
     def _output(self, out: Any, shape: tuple[int, ...], dtype: np.dtype, allocator: Allocator) -> DeviceArray:
         if out is None:
@@ -340,13 +364,26 @@ class Device:
             raise UnsupportedError(f"out: dtype {out.dtype}, but the result is {dtype}")
         return out
 
-    def _compile(self, gemm: Gemm) -> Stream:
-        stream = self._streams.pop(gemm, None)
+    def _group(self, queue: Queue | None, kind: str, options: dict[str, Any]) -> tuple[int, ...] | None:
+        """The tiles that a product is to run on; None: as a job of one tile."""
+        if options.get("parallel") is None and options.get("tiles") is None:
+            return None
+        parallel.check_mode(kind, options.get("parallel"))
+        group = check_group(options.get("tiles"), self.config)
+        if queue is not None:
+            raise UnsupportedError(f"{kind}: parallel= and tiles= are for dev.{kind} and dev.submit; the jobs of a "
+                                   "queue run on one tile each, any of dev.queue(tiles=...)")
+        return None if self.config.tiles == 1 else group
+
+    def _compile(self, gemm: Gemm, *group: Any) -> Stream:
+        """The stream of ``gemm``, of a part in a ``group`` (as :func:`compile_part` takes it) or alone."""
+        key = (gemm, *group)
+        stream = self._streams.pop(key, None)
         if stream is None:
-            stream = compile_gemm(gemm, self.config)
+            stream = compile_part(gemm, self.config, *group)
             if len(self._streams) >= _STREAMS:
                 self._streams.popitem(last=False)
-        self._streams[gemm] = stream
+        self._streams[key] = stream
         return stream
 
     def queue(self, *, priority: int = 0, tiles: Any = None, memory: int | None = None, **unknown: Any) -> Queue:

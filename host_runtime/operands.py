@@ -197,9 +197,10 @@ def make_product(kind: str, a: Any, b: Any, call: dict[str, Any], config: Device
         raise UnsupportedError("a: prepared weights can only be b")
     a = _operand(a, "a")
     prepared = isinstance(b, PreparedWeights)
-    transpose_b = call.get("transpose_b", False)
-    if not isinstance(transpose_b, bool | np.bool_):
-        raise UnsupportedError(f"{kind}: transpose_b = {transpose_b!r}: must be True or False")
+    transpose_a, transpose_b = (call.get(f"transpose_{name}", False) for name in "ab")
+    for name, value in (("a", transpose_a), ("b", transpose_b)):
+        if not isinstance(value, bool | np.bool_):
+            raise UnsupportedError(f"{kind}: transpose_{name} = {value!r}: must be True or False")
     if prepared:
         _same(kind, "b_zero_point", call.get("b_zero_point"), b.zero_point)
         if b.bias is not None:
@@ -214,11 +215,16 @@ def make_product(kind: str, a: Any, b: Any, call: dict[str, Any], config: Device
         a_shape = (1, *a_shape)
     if vector_b:
         b_shape = (1, *b_shape) if transpose_b else (*b_shape, 1)
-    b_stored = b_shape
+    if transpose_a and vector_a:
+        raise ShapeError(f"{kind}: transpose_a= says that a is stored (..., K, M), but it has one axis")
+    a_stored, b_stored = a_shape, b_shape
+    if transpose_a:
+        a_shape = (*a_shape[:-2], a_shape[-1], a_shape[-2])
     if transpose_b:
         b_shape = (*b_shape[:-2], b_shape[-1], b_shape[-2])
     if a_shape[-1] != b_shape[-2]:
-        raise ShapeError(f"a of shape {a.shape} and b of shape {b.shape}{' (transposed)' if transpose_b else ''}: "
+        raise ShapeError(f"a of shape {a.shape}{' (transposed)' if transpose_a else ''} and b of shape {b.shape}"
+                         f"{' (transposed)' if transpose_b else ''}: "
                          f"K differs, {a_shape[-1]} and {b_shape[-2]}")
     (m, k), n = a_shape[-2:], b_shape[-1]
     try:
@@ -236,7 +242,9 @@ def make_product(kind: str, a: Any, b: Any, call: dict[str, Any], config: Device
     if not math.prod(shape) or (not lead and not (m and n)):
         return Product(None, a, b, None, None, shape, output.dtype)
 
-    a_bytes, a_layout = _layout(a)
+    a_bytes, turned = _layout(a)
+    a_layout = Layout.COLUMNS if (turned == Layout.COLUMNS) != transpose_a else Layout.ROWS
+    a_stride = a_stored[-2] if turned == Layout.COLUMNS else a_stored[-1]
     if prepared:
         b_bytes, b_layout, b_stride = b, Layout.PACKED, 0
     else:
@@ -259,7 +267,7 @@ def make_product(kind: str, a: Any, b: Any, call: dict[str, Any], config: Device
             Batch(i * m * k, j * b_size, c * m * n * size, j * n if table else 0, runs[i])
             for c, (i, j) in enumerate(zip(numbers(a_shape[:-2]), numbers(b_shape[:-2]), strict=True)))
     gemm = Gemm(
-        m=m, k=k, n=n, a_layout=a_layout, a_stride=k if a_layout == Layout.ROWS else m, a_signed=a.dtype == np.int8,
+        m=m, k=k, n=n, a_layout=a_layout, a_stride=a_stride, a_signed=a.dtype == np.int8,
         b_layout=b_layout, b_stride=b_stride, b_signed=b.dtype == np.int8,
         b_zero_point=None if table else int(columns), rounding=output.rounding, bias=bias is not None,
         clamp_low=output.low, clamp_high=output.high, batches=batches)

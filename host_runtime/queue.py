@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ringloom.compiler.stream import semaphore_name
-from ringloom.hw.isa import COMPLETION, RECORD_BYTES, Code, Opcode, Status
+from ringloom.hw.isa import COMPLETION, RECORD_BYTES, RING, Code, Collective, Opcode, Status
 from ringloom.hw.regmap import ENGINE_STATES
 
 from .buffers import DeviceArray, PreparedWeights
@@ -46,12 +46,24 @@ class Job:
         self.end: int | None = None
         self.holds: list[Any] = []  # operands stay in memory until the job has ended
         self.program: DeviceArray | None = None  # descriptor, commands, completion record
+        self.tile = 0  # that runs it, with direct control
         self.queue: Queue | None = None  # with firmware
         self._error: Error | None = None
-        self._output = output
+        self._outputs = [] if output is None else [output]
         self._as_numpy = as_numpy
         self._shape = shape
         self._copy: np.ndarray | None = None
+
+    @property
+    def programs(self) -> dict[int, DeviceArray]:
+        """What each tile runs."""
+        return {} if self.program is None else {self.tile: self.program}
+
+    @property
+    def memory(self) -> list[DeviceArray]:
+        """What the job holds until it has run: operands, commands and results."""
+        operands = (h.array if isinstance(h, PreparedWeights) else h for h in self.holds)
+        return [*operands, *self.programs.values(), *self._outputs]
 
     @property
     def cycles(self) -> int | None:
@@ -78,10 +90,18 @@ class Job:
     def result(self, timeout_cycles: int | None = None) -> Any:
         """The product, once it is there: numpy for a numpy ``a``, else a :class:`DeviceArray`; None of a raw job."""
         self.wait(timeout_cycles)
-        if not self._as_numpy:
-            return self._output
-        assert self._copy is not None
-        return self._copy
+        if self._as_numpy:
+            assert self._copy is not None
+            return self._copy
+        return self._value()
+
+    def _value(self) -> Any:
+        """The result that stays on the device."""
+        return self._outputs[0] if self._outputs else None
+
+    def _collect(self) -> Any:
+        """The result as numpy, from the outputs' bytes."""
+        return self._outputs[0]._view.reshape(self._shape).copy()
 
     def __await__(self) -> Generator[Any, None, Any]:
         yield from asyncio.sleep(0).__await__()
@@ -92,16 +112,14 @@ class Job:
         self._error = error
         self.holds.clear()
         self.program = None
-        output = self._output
-        if output is None:
-            return
-        if output._writer is self:  # another job may be queued that writes it again
-            output._writer = None
-        output._failure = None if error is None else self._as_seen_by_others(error)
-        if self._as_numpy:
+        for output in self._outputs:
+            if output._writer is self:  # another job may be queued that writes it again
+                output._writer = None
+            output._failure = None if error is None else self._as_seen_by_others(error)
+        if self._as_numpy and self._outputs:
             if error is None:
-                self._copy = output._view.reshape(self._shape).copy()
-            self._output = None  # its memory is free again
+                self._copy = self._collect()
+            self._outputs = []  # their memory is free again
 
     def _as_seen_by_others(self, error: Error) -> Error:
         """The same error, without its traceback, for those that wanted the output."""
@@ -131,7 +149,7 @@ class JobQueue:
     def start(self) -> None:
         """Configure the hardware, after it was reset."""
         self.faults = 0
-        self._device.regs.control.irq_enable = 1
+        self._device.regs.control.irq_enable = (1 << self._device.config.tiles) - 1
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -142,9 +160,7 @@ class JobQueue:
     @property
     def held_bytes(self) -> int:
         """Bytes of device memory that jobs hold until they have run: operands, commands and results."""
-        held = {array.address: array.nbytes for job in self._jobs for array in (*job.holds, job.program, job._output)
-                if array is not None}
-        return sum(held.values())
+        return sum({array.address: array.nbytes for job in self._jobs for array in job.memory}.values())
 
     def run_first(self) -> bool:
         """Run the job that is next; false where there is none. What goes wrong with it is kept in it."""
@@ -173,94 +189,150 @@ class JobQueue:
                 raise
 
     def _run(self, job: Job, timeout_cycles: int | None) -> None:
-        device, program = self._device, job.program
-        assert program is not None
+        device, programs = self._device, job.programs
+        assert programs
         job.check_operands()
-        control, tile = device.regs.control, device.regs.tile0
+        control = device.regs.control
         job.status = "running"
-        tile.job_low, tile.job_high = program.address & 0xFFFFFFFF, program.address >> 32
-        control.irq_status = 1
-        control.doorbell = 1
+        for tile, program in programs.items():
+            registers = getattr(device.regs, f"tile{tile}")
+            registers.job_low, registers.job_high = program.address & 0xFFFFFFFF, program.address >> 32
+        group = sum(1 << tile for tile in programs)
+        control.irq_status = group
+        control.doorbell = group
         if timeout_cycles is None:
             timeout_cycles = self._patience(job)
-        with device._bus():
-            ended = device.simulator.run(timeout_cycles)
-        if not ended:
-            self._time_out(job, timeout_cycles)
-        control.irq_status = 1
-        record = COMPLETION.decode(program._view[-RECORD_BYTES:].tobytes())
-        self._accept(job, record)
+        end = device.cycle + timeout_cycles
+        left = self._wait_for_tiles(group, timeout_cycles)
+        while left and not self._failed(job, group & ~left):
+            before, cycles = left, end - device.cycle
+            if cycles > 0:
+                left = self._wait_for_tiles(left, cycles)
+            if left == before:
+                self._time_out(job, timeout_cycles, left)
+        if left:  # they may wait for the one that failed
+            control.abort = left
+            self._drain(left)
+        self._accept(job, {tile: COMPLETION.decode(program._view[-RECORD_BYTES:].tobytes())
+                           for tile, program in programs.items()})
+
+    def _wait_for_tiles(self, group: int, cycles: int) -> int:
+        """Run until a tile of ``group`` has ended, for up to ``cycles``; the tiles that have not."""
+        control = self._device.regs.control
+        with self._device._bus():
+            if not self._device.simulator.run(cycles):
+                return group
+        ended = group if not group & group - 1 else control.irq_status
+        control.irq_status = ended
+        return group & ~ended
+
+    def _drain(self, left: int) -> bool:
+        """Wait for tiles that were aborted; where that hangs, reset the hardware: false then."""
+        end = self._device.cycle + _DRAIN_CYCLES
+        while left and (cycles := end - self._device.cycle) > 0:
+            left = self._wait_for_tiles(left, cycles)
+        if left:
+            self._device._reset_hardware()
+        return not left
+
+    def _failed(self, job: Job, ended: int) -> bool:
+        """Whether one of the tiles that have ended did not end well: the others may wait for it."""
+        return any(ended >> tile & 1 and program._view[-RECORD_BYTES:][4] != Status.DONE
+                   for tile, program in job.programs.items())
 
     def _patience(self, job: Job) -> int:
         """Cycles that a job is given by default."""
-        assert job.program is not None
         return _PATIENCE_CYCLES + _PATIENCE * (job.macs // self._device.config.tile.array.macs_per_cycle
-                                               + job.program.nbytes + sum(h.nbytes for h in job.holds))
+                                               + sum(array.nbytes for array in job.memory))
 
-    def _accept(self, job: Job, record: dict[str, int]) -> None:
-        """Finish ``job`` by its completion record, or raise the error it tells of."""
-        if record["job"] != job.number or record["status"] == Status.PENDING:
-            raise self._unrecorded(job)
-        job.start, job.end = record["start"], record["end"]
-        if record["status"] != Status.DONE:
-            self.faults += 1
-            raise self._fault(job, record)
+    def _accept(self, job: Job, records: dict[int, dict[str, int]]) -> None:
+        """Finish ``job`` by the completion records of its tiles, or raise the error they tell of."""
+        good = {tile: record for tile, record in records.items()
+                if record["job"] == job.number and record["status"] != Status.PENDING}
+        if good:
+            job.start = min(record["start"] for record in good.values())
+            job.end = max(record["end"] for record in good.values())
+        # of a group, the tile at fault; what was aborted on its account says nothing
+        for status in (Status.FAULT, Status.ABORTED):
+            if status == Status.ABORTED and len(good) < len(records):
+                raise self._unrecorded(job, next(tile for tile in records if tile not in good))
+            for tile, record in good.items():
+                if record["status"] == status:
+                    self.faults += 1
+                    raise self._fault(job, record, tile)
         self._device.jobs += 1
         self._device.macs += job.macs
         job._finish(None)
 
-    def _time_out(self, job: Job, cycles: int) -> None:
-        """Abort ``job`` and raise; if even that hangs, reset the hardware."""
+    def _time_out(self, job: Job, cycles: int, left: int) -> None:
+        """Abort ``job`` on the tiles ``left`` and raise; if even that hangs, reset the hardware."""
         device = self._device
         waiting = self._waiting(job)
-        device.regs.control.abort = 1
-        with device._bus():
-            drained = device.simulator.run(_DRAIN_CYCLES)
-        if not drained:
-            device._reset_hardware()
-        device.regs.control.irq_status = 1
+        device.regs.control.abort = left
+        drained = self._drain(left)
         how = "aborted" if drained else "ended by a reset, since its engines did not drain"
         raise TimeoutError(
             f"job {job.number} ({job.name}) did not end within {cycles} cycles and was {how}; {'; '.join(waiting)}. "
             "The device is usable; give timeout_cycles= more cycles if the job is only long", waiting=waiting)
 
-    def _fault(self, job: Job, record: dict[str, int]) -> Error:
+    def _fault(self, job: Job, record: dict[str, int], tile: int) -> Error:
         code = Code(record["code"]) if record["code"] in list(Code) else Code.NONE
         text = f"job {job.number} ({job.name}): {Status(record['status']).name.lower()}, {code.name} at command "
-        text += f"{record['command']}{self._kind(job, record['command'])}, address {record['address']:#x}"
+        text += f"{record['command']}{self._kind(job, tile, record['command'])}, "
+        text += f"{self._place(tile)}address {record['address']:#x}"
         if code == Code.WATCHDOG:
             return TimeoutError(f"{text}; {'; '.join(self._waiting(job))}. The device is usable",
                                 waiting=self._waiting(job))
         return DeviceFault(f"{text}. The device is usable", code=code.name, command=record["command"],
                            address=record["address"])
 
-    def _unrecorded(self, job: Job) -> Error:
+    def _unrecorded(self, job: Job, tile: int) -> Error:
         """No record could be written, or not where it was looked for: the registers tell what happened."""
-        value = self._device.regs.tile0.status
+        value = getattr(self._device.regs, f"tile{tile}").status
         status, code = ((kind(number).name if number in list(kind) else f"unknown ({number})")
                         for kind, number in ((Status, value >> 8 & 0xFF), (Code, value >> 16 & 0xFF)))
-        return DeviceFault(f"job {job.number} ({job.name}): the device ended it without a completion record; its "
-                           f"status register says {status.lower()}, {code}. The device is usable", code=code)
+        return DeviceFault(f"job {job.number} ({job.name}): {self._place(tile)}the device ended it without a "
+                           f"completion record; its status register says {status.lower()}, {code}. The device is "
+                           "usable", code=code)
 
-    def _kind(self, job: Job, command: int) -> str:
+    def _place(self, tile: int) -> str:
+        return f"tile {tile}: " if self._device.config.tiles > 1 else ""
+
+    def _kind(self, job: Job, tile: int, command: int) -> str:
         """The opcode of a command, in brackets."""
-        at = RECORD_BYTES * (command + 1) + 1
-        if job.program is None or at >= job.program.nbytes or job.program._view[at] not in list(Opcode):
-            return ""
-        return f" ({Opcode(int(job.program._view[at])).name})"
+        record = self._record(job, tile, command)
+        return f" ({Opcode(record[1]).name})" if record and record[1] in list(Opcode) else ""
+
+    @staticmethod
+    def _record(job: Job, tile: int, command: int) -> bytes:
+        """The bytes of a command of what ``tile`` runs; none where there is no such command."""
+        program = job.programs.get(tile)
+        first = RECORD_BYTES * (command + 1)
+        return b"" if program is None else program._view[first:first + RECORD_BYTES].tobytes()
 
     def _waiting(self, job: Job) -> tuple[str, ...]:
-        """What each engine does, in words, from the state registers."""
-        tile = self._device.regs.tile0
+        """What each engine of the job's tiles does, in words, from the state registers."""
+        many = self._device.config.tiles > 1
         lines = []
-        for engine in _ENGINES:
-            value = getattr(tile, f"{engine}_state")
-            state, semaphore, command = ENGINE_STATES[value & 3], value >> 8 & 31, value >> 16
-            text = f"{engine.upper()} is {state}"
-            if state == "waiting":
-                text = (f"{engine.upper()} waits at command {command} for {semaphore_name(semaphore)}, which holds "
-                        f"{getattr(tile, f'semaphore{semaphore}')}")
-            elif state != "idle":
-                text += f" at command {command}"
-            lines.append(text)
+        for number in job.programs or range(self._device.config.tiles):
+            tile = getattr(self._device.regs, f"tile{number}")
+            for engine in (*_ENGINES, "ring") if many else _ENGINES:
+                value = getattr(tile, f"{engine}_state")
+                state, semaphore, command = ENGINE_STATES[value & 3], value >> 8 & 31, value >> 16
+                text = f"{self._place(number)}{engine.upper()} is {state}"
+                if state == "waiting":
+                    text = (f"{self._place(number)}{engine.upper()} waits at command {command} for "
+                            f"{semaphore_name(semaphore)}, which holds {getattr(tile, f'semaphore{semaphore}')}")
+                elif state != "idle":
+                    text += f" at command {command}" + self._group_of(self._record(job, number, command))
+                lines.append(text)
         return tuple(lines)
+
+    @staticmethod
+    def _group_of(record: bytes) -> str:
+        """Which tiles a RING command waits for."""
+        if len(record) < RECORD_BYTES or record[1] != Opcode.RING:
+            return ""
+        c = RING.decode(record)
+        kind = Collective(c["operation"]).name if c["operation"] in list(Collective) else "unknown"
+        return f", {kind} {c['number']} of tiles {c['first']}..{c['first'] + c['size'] - 1}"

@@ -72,10 +72,10 @@ class Queue:
         self._check_open()
         return self.device._empty(shape, dtype, self._allocator)
 
-    def submit(self, kind: str, a: Any, b: Any, **options: Any) -> Job:
+    def submit(self, kind: str, *operands: Any, **options: Any) -> Job:
         """As :meth:`Device.submit`, into this queue."""
         self._check_open()
-        return self.device._submit(self, kind, a, b, options)
+        return self.device._submit(self, kind, operands, options)
 
     def submit_raw(self, commands: bytes, *, descriptor: bytes | None = None, **unknown: Any) -> Job:
         """Hand a command stream over as it is, for experiments: nothing is checked here, the hardware does that.
@@ -228,7 +228,7 @@ class Queue:
         try:
             if error is not None:
                 raise error
-            self._queues._accept(job, record)
+            self._queues._accept(job, {record.get("tile", 0): record})
         except Error as raised:
             job._finish(raised.with_traceback(None))
 
@@ -287,9 +287,7 @@ class FirmwareQueues(JobQueue):
     @property
     def held_bytes(self) -> int:
         jobs = [job for queue in self._open.values() for job in (*(job for _, job in queue._running), *queue._waiting)]
-        held = {array.address: array.nbytes for job in jobs for array in (*job.holds, job.program, job._output)
-                if array is not None}
-        return sum(held.values())
+        return sum({array.address: array.nbytes for job in jobs for array in job.memory}.values())
 
     def run_first(self) -> bool:
         """Run the first job of a queue that has one; false where none has."""

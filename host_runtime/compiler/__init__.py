@@ -3,11 +3,18 @@
 from ringloom.hw.config import DeviceConfig
 
 from .gemm import Batch, Buffer, Gemm, Layout
-from .plan import Plan, make_plan
-from .schedule import schedule
+from .group import Broadcast, Reduction, compile_part, ring_operation
+from .plan import Cost, Plan, cost, make_plan
+from .schedule import Operation, schedule
+from .split import Cut, bounds, cuts, matrices, restrict
 from .stream import Stream, emit
+from .transfer import Conversion, Place, Transfers
 
-__all__ = ["Batch", "Buffer", "Gemm", "Layout", "Plan", "Stream", "compile_gemm", "make_plan"]
+__all__ = [
+    "Batch", "Broadcast", "Buffer", "Conversion", "Cost", "Cut", "Gemm", "Layout", "Operation", "Place", "Plan",
+    "Reduction", "Stream", "Transfers", "bounds", "compile_gemm", "compile_part", "cost", "cuts", "emit", "make_plan",
+    "matrices", "restrict", "ring_operation", "schedule",
+]
 
 
 def compile_gemm(gemm: Gemm, config: DeviceConfig) -> Stream:

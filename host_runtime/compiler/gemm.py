@@ -16,6 +16,10 @@ class Buffer(enum.IntEnum):
     C = 2
     PARAMETERS = 3   # one isa.COLUMN record a column, padded to whole blocks of columns
     ZERO_POINTS = 4  # one byte a column of B
+    SUMS = 5         # int32 sums over a part of K
+    TOTALS = 6       # the same, added up over the tiles
+    SOURCE_A = 7     # what a tile gives to a broadcast of A
+    SOURCE_B = 8     # and of B
 
 
 class Layout(enum.Enum):
@@ -49,7 +53,8 @@ class Batch:
 class Gemm:
     """C[m, n] = f(bias[n] + sum over k of (A[m, k] - az[m]) * (B[k, n] - bz[n])) for every batch.
 
-    m, k, n: elements; m and n at least 1. a_stride, b_stride: bytes from row to row as stored.
+    m, k, n: elements; m and n at least 1. a_stride, b_stride: bytes from row to row as stored; where B is packed,
+    from one block of columns to the next (0: they lie close together). c_stride: bytes from row to row of C (0: so).
     b_zero_point: None takes the table. rounding RAW gives int32, anything else one byte a column within
     clamp_low..clamp_high. bias: the parameter records' bias is added.
     """
@@ -68,12 +73,18 @@ class Gemm:
     bias: bool = False
     clamp_low: int = 0
     clamp_high: int = 0
+    c_stride: int = 0
     batches: tuple[Batch, ...]
 
     @property
     def out_bytes(self) -> int:
         """Bytes of one element of C."""
         return 4 if self.rounding == Rounding.RAW else 1
+
+    @property
+    def c_row_bytes(self) -> int:
+        """Bytes from one row of C to the next."""
+        return self.c_stride or self.n * self.out_bytes
 
     @property
     def parameters(self) -> bool:

@@ -5,6 +5,7 @@ bank, and along K into chunks of ``k_steps`` weight tiles. Each scratchpad is cu
 cuts that fit, the one with the fewest estimated cycles wins; the estimate knows rates, not latencies.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ringloom.hw.memory.blocks import block_shapes
 
 from .gemm import Gemm, Layout
 
-__all__ = ["Plan", "make_plan", "HEAD_ROWS"]
+__all__ = ["Plan", "Cost", "make_plan", "cost", "HEAD_ROWS"]
 
 HEAD_ROWS = 16
 """Rows of the first slab, small so that the array starts while the rest of A is on its way."""
@@ -43,6 +44,26 @@ class Plan:
     parameter_slots: int
     zero_point_slots: int
     by_rows: bool
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a product is expected to take on one tile: cycles, and bytes of A and of B that its LOADs read."""
+
+    cycles: float
+    a_bytes: int
+    b_bytes: int
+
+
+@functools.lru_cache(maxsize=256)
+def cost(gemm: Gemm, config: DeviceConfig) -> Cost:
+    """The cost of ``gemm`` by its plan, all operands in the tile's own memory."""
+    plan = make_plan(gemm, config)
+    a_loads, b_loads = _loads(plan, gemm, config)
+    array, count = config.tile.array, len(gemm.batches)
+    depth = min(plan.k_steps * array.rows, gemm.k)
+    return Cost(_estimate(plan, gemm, config), a_loads * min(plan.rows, gemm.m) * depth * count,
+                b_loads * depth * min(plan.n_steps * array.columns, gemm.n) * count)
 
 
 def make_plan(gemm: Gemm, config: DeviceConfig) -> Plan:
@@ -100,6 +121,20 @@ def _row_switch(size: int, config: DeviceConfig) -> float:
     return opened * max(timing.rrd_s, timing.faw / 4) / 2
 
 
+def _loads(plan: Plan, gemm: Gemm, config: DeviceConfig) -> tuple[int, int]:
+    """How often a panel of A and one of B are loaded for one batch."""
+    array = config.tile.array
+    k_total, n_total = max(1, math.ceil(gemm.k / array.rows)), math.ceil(gemm.n / array.columns)
+    m_tiles, n_tiles = math.ceil(gemm.m / plan.rows), math.ceil(n_total / plan.n_steps)
+    chunks = math.ceil(k_total / plan.k_steps)
+    a_count, b_count = m_tiles * chunks, n_tiles * chunks
+    if plan.by_rows:  # every panel of A stays while it fits; B comes again for each
+        return (a_count if chunks <= plan.a_slots else a_count * n_tiles,
+                b_count if b_count <= plan.b_slots or m_tiles == 1 else b_count * m_tiles)
+    return (a_count if a_count <= plan.a_slots or n_tiles == 1 else a_count * n_tiles,
+            b_count if chunks <= plan.b_slots else b_count * m_tiles)
+
+
 def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
     tile, array, line = config.tile, config.tile.array, config.line_bytes
     shapes = block_shapes(config)
@@ -126,17 +161,11 @@ def _estimate(plan: Plan, gemm: Gemm, config: DeviceConfig) -> float:
     b_load = {
         Layout.ROWS: lambda: load(k_bytes, min(n_bytes, gemm.n), gemm.b_stride, Target.WEIGHT),
         Layout.COLUMNS: lambda: load(n_bytes, min(k_bytes, gemm.k), gemm.b_stride, Target.WEIGHT),
-        Layout.PACKED: lambda: load(plan.n_steps, k_bytes * array.columns, k_total * array.rows * array.columns,
-                                    Target.WEIGHT),
+        Layout.PACKED: lambda: load(plan.n_steps, k_bytes * array.columns,
+                                    gemm.b_stride or k_total * array.rows * array.columns, Target.WEIGHT),
     }[gemm.b_layout]()
 
-    a_count, b_count = m_tiles * chunks, n_tiles * chunks
-    if plan.by_rows:  # every panel of A stays while it fits; B comes again for each
-        a_loads = a_count if chunks <= plan.a_slots else a_count * n_tiles
-        b_loads = b_count if b_count <= plan.b_slots or m_tiles == 1 else b_count * m_tiles
-    else:
-        b_loads = b_count if chunks <= plan.b_slots else b_count * m_tiles
-        a_loads = a_count if a_count <= plan.a_slots or n_tiles == 1 else a_count * n_tiles
+    a_loads, b_loads = _loads(plan, gemm, config)
     loads = a_loads * a_load + b_loads * b_load
     step = max(plan.rows, array.load_cycles) * plan.n_steps * plan.k_steps
     compute = max(gemm.m, m_tiles * array.load_cycles) * n_total * k_total

@@ -22,12 +22,20 @@ _TAIL_ROWS = 8
 
 @dataclass
 class Operation:
-    """One command: its engine, its fields, the buffer its address counts from, and operations that must have ended."""
+    """One command: its engine, its fields, the buffer its address counts from, and operations that must have ended.
+
+    destination: the buffer of the second address of a RING command. waits: semaphores that other tiles signal.
+    tells: (tile, semaphore) of other tiles, signalled at its end. batch: index of the batch it works for.
+    """
 
     engine: str
     fields: dict[str, int]
     after: set[int]
     buffer: Buffer | None = None
+    destination: Buffer | None = None
+    waits: tuple[int, ...] = ()
+    tells: tuple[tuple[int, int], ...] = ()
+    batch: int = 0
 
 
 @dataclass
@@ -222,7 +230,7 @@ class _Scheduler:
             fields["parameter"] = (parameter.index * plan.n_steps + n[0] - n_tile[0]) * records
         index = self._add("store", after, Buffer.C, **fields,
             rounding=gemm.rounding, bias=int(gemm.bias), clamp_low=gemm.clamp_low, clamp_high=gemm.clamp_high,
-            address=batch.c + (m[0] * gemm.n + n[0] * self.c) * size, row_stride=gemm.n * size,
+            address=batch.c + m[0] * gemm.c_row_bytes + n[0] * self.c * size, row_stride=gemm.c_row_bytes,
             rows=m[1] - m[0], columns=min(n[1] * self.c, gemm.n) - n[0] * self.c,
             accumulator=accumulator, accumulator_n_pitch=m[1] - m[0])
         self.accumulators.stored(index)
@@ -289,8 +297,8 @@ class _Scheduler:
                     rows=steps * self.c, pad_bottom=steps * self.c - columns, row_bytes=k_bytes, row_blocks=rows,
                     block_pitch=1, row_pitch=plan.n_pitch)
             else:
-                panel = self.k_total * self.r * self.c
-                whole = rows == self.k_total * self.r == plan.n_pitch
+                panel = gemm.b_stride or self.k_total * self.r * self.c
+                whole = rows * self.c == panel and rows == self.k_total * self.r == plan.n_pitch
                 index = self._load(slot, Target.WEIGHT, Buffer.B, **common,
                     address=batch.b + n_tile[0] * panel + k0 * self.c, row_stride=panel, rows=1 if whole else steps,
                     row_bytes=rows * self.c * (steps if whole else 1), row_blocks=rows * (steps if whole else 1),
