@@ -25,8 +25,9 @@ from . import selftest as selftests
 from .buffers import Allocator, DeviceArray, PreparedWeights, pack, real_dtype
 from .collectives import Collectives
 from .errors import ClosedError, DeviceFault, OutOfMemoryError, ShapeError, TimeoutError, UnsupportedError
-from .groups import check_group, check_tile, make_program
+from .groups import check_group, check_tile, check_tiles, make_program
 from .operands import check_bias, check_zero_point, make_product, refuse_unknown
+from .pipeline import Pipeline
 from .queue import Job, JobQueue
 from .queues import FirmwareQueues, Queue
 from .registers import Registers
@@ -217,11 +218,11 @@ class Device(Collectives):
         """Pack weights (..., K, N) of int8 or uint8 once, as the array takes them; they stay on the device.
 
         scale: float, scalar or (N,), the ``b_scale`` of ``qmatmul``. zero_point: scalar or (N,). bias: int32 (N,).
-        tiles: those whose memory gets a copy; others read the first one over the ring.
+        tiles: those whose memory gets a copy (None: all); others read the first one over the ring.
         """
         refuse_unknown("prepare", unknown, ("scale", "zero_point", "bias", "bits", "sparsity", "tiles"))
         self._check_open()
-        group = check_group(tiles, self.config)
+        group = check_tiles(tiles, self.config)
         if not isinstance(bits, int | np.integer) or bits != 8:
             raise UnsupportedError(f"bits = {bits!r}: only 8 is built so far")
         if sparsity is not None:
@@ -276,15 +277,25 @@ class Device(Collectives):
         return self._submit(None, kind, operands, options)
 
     def _submit(self, queue: Queue | None, kind: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Job:
+        if kind in collectives.OPERATIONS and queue is None:
+            return self._retry(lambda: collectives.submit(self, kind, operands, options))
+        return self._retry(lambda: self._enqueue(queue, kind, operands, options))
+
+    def _retry(self, enqueue: Callable[[], Job]) -> Job:
+        """Queue a job; where memory has no room, run queued ones first."""
         while True:
             try:
-                if kind in collectives.OPERATIONS and queue is None:
-                    return collectives.submit(self, kind, operands, options)
-                return self._enqueue(queue, kind, operands, options)
+                return enqueue()
             except OutOfMemoryError:
                 if not len(self._jobs):
                     raise
             self._jobs.run_first()  # behind the handler: the error's traceback held what was taken
+
+    def _check_here(self, name: str, operand: Any) -> None:
+        if isinstance(operand, DeviceArray | PreparedWeights) and operand.device is not self:
+            how = ("prepare the weights on this one" if isinstance(operand, PreparedWeights)
+                   else f"copy it with dev.put(np.asarray({name}))")
+            raise UnsupportedError(f"{name}: lives on another device; {how}")
 
     def _enqueue(self, queue: Queue | None, kind: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Job:
         allocator = self._allocator if queue is None else queue._allocator
@@ -292,16 +303,14 @@ class Device(Collectives):
         if not isinstance(kind, str) or kind not in _CALLS:
             choices = (*_CALLS, *(collectives.OPERATIONS if queue is None else ()))
             raise UnsupportedError(f"submit: {kind!r} is not one of {', '.join(choices)}")
-        operands += tuple(options.pop(name) for name in ("a", "b") if name in options)
+        operands += tuple(options[name] for name in ("a", "b") if name in options)
+        options = {name: value for name, value in options.items() if name not in ("a", "b")}
         if len(operands) != 2:
             raise UnsupportedError(f"{kind}: takes two operands, a and b, not {len(operands)}")
         a, b = operands
         refuse_unknown(kind, [name for name in options if name not in _CALLS[kind]], _CALLS[kind])
         for name, operand in (("a", a), ("b", b), ("out", options.get("out"))):
-            if isinstance(operand, DeviceArray | PreparedWeights) and operand.device is not self:
-                how = ("prepare the weights on this one" if isinstance(operand, PreparedWeights)
-                       else f"copy it with dev.put(np.asarray({name}))")
-                raise UnsupportedError(f"{name}: lives on another device; {how}")
+            self._check_here(name, operand)
         group = self._group(queue, kind, options)
         product = make_product(kind, a, b, options, self.config)
         as_numpy = options.get("out") is None and not isinstance(a, DeviceArray)
@@ -337,6 +346,37 @@ class Device(Collectives):
         job.queue = queue
         self._jobs.add(job)
         return job
+
+    def each(self, kind: str, a: Sequence[Any], b: Any, **options: Any) -> list[Any]:
+        """A ``matmul`` or ``qmatmul`` on each of several tiles, all at once; what each gives, in a list.
+
+        a: one operand a tile, numpy or in the tile's memory. b: one for all, or a list of one a tile. tiles: a group;
+        by default where the ``a`` lie, and numpy arrays on tiles 0, 1 and so on. Other options as the product's own.
+        """
+        return self.submit_each(kind, a, b, **options).result()
+
+    def submit_each(self, kind: str, a: Sequence[Any], b: Any, **options: Any) -> Job:
+        """Queue what :meth:`each` does and return at once."""
+        self._check_open()
+        if not isinstance(kind, str) or kind not in _CALLS:
+            raise UnsupportedError(f"each: {kind!r} is not one of {', '.join(_CALLS)}")
+        accepted = [name for name in _CALLS[kind] if name not in ("out", "parallel")]
+        refuse_unknown(kind, [name for name in options if name not in accepted], accepted)
+        for operand in (*a, *(b if isinstance(b, list | tuple) else [b])):
+            self._check_here("an operand", operand)
+        tiles = options.pop("tiles", None)
+        return self._retry(lambda: parallel.submit_each(self, kind, a, b, options, tiles))
+
+    def pipeline(self, layers: Sequence[Any], *, tiles: Any = None, micro_batch: int | None = None,
+                 **unknown: Any) -> Pipeline:
+        """Consecutive layers on consecutive tiles: an object to call with a batch of rows.
+
+        layers: (weights, options) each; weights (K, N), prepared or not; options those of :meth:`qmatmul`, and in the
+        last layer those of :meth:`matmul` for int32 results. tiles: neighbours, all by default; each layer takes one.
+        micro_batch: rows that go from tile to tile at once; by default what the planner expects to be fastest.
+        """
+        refuse_unknown("pipeline", unknown, ("tiles", "micro_batch"))
+        return Pipeline(self, layers, tiles, micro_batch)
 
     def _next_number(self) -> int:
         self._number += 1

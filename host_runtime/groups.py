@@ -18,7 +18,7 @@ from .queue import Job
 if TYPE_CHECKING:
     from .device import Device
 
-__all__ = ["GroupJob", "Part", "check_tile", "check_group", "launch", "make_program"]
+__all__ = ["GroupJob", "Part", "check_tile", "check_group", "check_tiles", "launch", "make_program"]
 
 
 def check_tile(tile: Any, config: DeviceConfig) -> int:
@@ -32,16 +32,23 @@ def check_tile(tile: Any, config: DeviceConfig) -> int:
     return number
 
 
-def check_group(tiles: Any, config: DeviceConfig) -> tuple[int, ...]:
-    """The group that ``tiles`` names: neighbours in rising order; None is all tiles of the device."""
+def check_tiles(tiles: Any, config: DeviceConfig) -> tuple[int, ...]:
+    """The tiles that ``tiles`` names; None is all tiles of the device."""
     if tiles is None:
         return tuple(range(config.tiles))
     try:
-        group = tuple(check_tile(tile, config) for tile in tiles)
+        chosen = tuple(check_tile(tile, config) for tile in tiles)
     except TypeError:
-        raise UnsupportedError(f"tiles = {tiles!r}: must list the tiles of the group, such as [0, 1] or range(4)"
-                               ) from None
-    if not group or group != tuple(range(group[0], group[0] + len(group))):
+        chosen = ()
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise UnsupportedError(f"tiles = {tiles!r}: must list tiles, each once, such as [0, 1] or range(4)")
+    return chosen
+
+
+def check_group(tiles: Any, config: DeviceConfig) -> tuple[int, ...]:
+    """The group that ``tiles`` names: neighbours in rising order; None is all tiles of the device."""
+    group = check_tiles(tiles, config)
+    if group != tuple(range(group[0], group[0] + len(group))):
         raise UnsupportedError(f"tiles = {list(group)}: a group is neighbours on the ring in rising order, such as "
                                f"[{', '.join(map(str, range(min(2, config.tiles))))}]")
     return group

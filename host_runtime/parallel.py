@@ -27,15 +27,15 @@ from ringloom.hw.config import BEAT_BYTES
 from ringloom.hw.isa import COLUMN, Rounding
 
 from .buffers import ALIGNMENT, DeviceArray, PreparedWeights
-from .errors import UnsupportedError
-from .groups import GroupJob, Part, launch
-from .operands import Product
+from .errors import ShapeError, UnsupportedError
+from .groups import GroupJob, Part, check_group, launch
+from .operands import Product, make_product
 from .queue import Job
 
 if TYPE_CHECKING:
     from .device import Device
 
-__all__ = ["MODES", "check_mode", "submit"]
+__all__ = ["MODES", "check_mode", "submit", "submit_each"]
 
 MODES = ("data", "tensor-n", "tensor-k")
 _START_CYCLES = 100     # of a collective, before its first byte and behind its last
@@ -59,6 +59,38 @@ def submit(device: "Device", job_name: str, product: Product, output: DeviceArra
     if mode == "auto":
         mode = min((*MODES, "single"), key=call.estimate)
     return call.submit(job_name, mode)
+
+
+def submit_each(device: "Device", kind: str, arrays: Any, b: Any, options: dict[str, Any], tiles: Any) -> Job:
+    """Queue one product a tile, all at once: ``arrays[i]`` by ``b``, or by ``b[i]`` where ``b`` is a list."""
+    if isinstance(arrays, DeviceArray) or not isinstance(arrays, Sequence):
+        raise UnsupportedError(f"each: a must be a list of one array a tile, not {type(arrays).__name__}")
+    if tiles is None:
+        tiles = [x.tile if isinstance(x, DeviceArray) else i for i, x in enumerate(arrays)]
+    group = check_group(tiles, device.config)
+    others = list(b) if isinstance(b, list | tuple) else [b] * len(arrays)
+    if not len(arrays) == len(others) == len(group):
+        raise ShapeError(f"each: {len(arrays)} a and {len(others)} b for the {len(group)} tiles {list(group)}; it "
+                         "takes one of each a tile")
+    built, outputs, macs = {}, [], 0
+    for tile, a, other in zip(group, arrays, others, strict=True):
+        product = make_product(kind, a, other, options, device.config)
+        outputs.append(device.empty(product.shape, product.dtype, tile=tile))
+        if product.gemm is not None:
+            call = _Call(device, product, outputs[-1], (tile,))
+            cut, = call._cuts("single")
+            built[tile] = call._part(tile, cut, device._compile(call._restrict(cut)))
+            macs += product.gemm.macs
+    on_host = [not isinstance(a, DeviceArray) for a in arrays]
+    if any(on_host) and not all(on_host):
+        raise UnsupportedError("each: some arrays are on the device and some are not; dev.put(x, tile=t) brings one "
+                               "there")
+    job = GroupJob(device, device._next_number(), kind, macs, outputs, as_numpy=all(on_host),
+                   gather=lambda values: [np.array(v) for v in values] if all(on_host) else list(values))
+    if not built:
+        job._finish(None)
+        return job
+    return launch(device, job, built)
 
 
 def _padded(size: int) -> int:

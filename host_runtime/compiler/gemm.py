@@ -40,6 +40,7 @@ class Batch:
     """One matrix of a batch: byte offsets into the buffers, and its row zero points.
 
     a_zero_points: runs of equal zero points down the rows of A: (rows, zero point), which add up to M.
+    version: tells apart matrices that lie at one place at different times.
     """
 
     a: int
@@ -47,6 +48,7 @@ class Batch:
     c: int
     zero_points: int
     a_zero_points: tuple[tuple[int, int], ...]
+    version: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,11 +66,22 @@ def cost(gemm: Gemm, config: DeviceConfig) -> Cost:
                 b_loads * depth * min(plan.n_steps * array.columns, gemm.n) * count)
 
 
-def make_plan(gemm: Gemm, config: DeviceConfig) -> Plan:
-    """The cheapest cut of ``gemm``. Raises :class:`UnsupportedError` where a scratchpad holds no weight tile."""
-    best = min(_candidates(gemm, config), key=lambda p: _estimate(p, gemm, config), default=None)
+def make_plan(gemm: Gemm, config: DeviceConfig, *, parameters_stay: bool = False) -> Plan:
+    """The cheapest cut of ``gemm``. Raises :class:`UnsupportedError` where a scratchpad holds no weight tile.
+
+    parameters_stay: only cuts in which the records of all columns lie on chip at once.
+    """
+    columns = config.tile.array.columns
+    plans = (p for p in _candidates(gemm, config) if not parameters_stay or not gemm.parameters
+             or p.parameter_slots * p.n_steps * columns >= gemm.n)
+    best = min(plans, key=lambda p: _estimate(p, gemm, config), default=None)
     if best is None:
         tile = config.tile
+        if parameters_stay and gemm.n > tile.parameter_records // tile.column_records * columns:
+            raise UnsupportedError(
+                f"{gemm.n} columns, but the tile holds the parameters of "
+                f"{tile.parameter_records // tile.column_records * columns} at once, and here they must stay: raise "
+                "tile.parameters.columns")
         raise UnsupportedError(
             f"the weight scratchpad holds {tile.weight_blocks} blocks of {tile.array.columns} bytes, but one weight "
             f"tile takes {tile.array.rows}: raise tile.scratchpad.weight_bytes")

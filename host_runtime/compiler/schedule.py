@@ -120,8 +120,10 @@ def _doubling(first: int, last: int) -> list[tuple[int, int]]:
 
 
 class _Scheduler:
-    def __init__(self, gemm: Gemm, plan: Plan, config: DeviceConfig) -> None:
+    def __init__(self, gemm: Gemm, plan: Plan, config: DeviceConfig, parameters_first: bool) -> None:
         self.gemm, self.plan, self.config = gemm, plan, config
+        self.parameters_first = parameters_first
+        self.batch = 0
         tile = config.tile
         self.r, self.c = tile.array.rows, tile.array.columns
         self.k_total = max(1, math.ceil(gemm.k / self.r))
@@ -135,7 +137,8 @@ class _Scheduler:
 
     def run(self) -> list[Operation]:
         tiles = list(self._tiles())
-        for i, (batch, rows, columns) in enumerate(tiles):
+        for i, (number, batch, rows, columns) in enumerate(tiles):
+            self.batch = number
             pieces = [(rows, columns)]
             if i == 0:
                 pieces = self._head(batch, rows, columns)
@@ -145,14 +148,14 @@ class _Scheduler:
                 self._tile(batch, rows, columns, m, n, fine=i == 0 and part == 0)
         return self.operations
 
-    def _tiles(self) -> Iterator[tuple[Batch, tuple[int, int], tuple[int, int]]]:
+    def _tiles(self) -> Iterator[tuple[int, Batch, tuple[int, int], tuple[int, int]]]:
         m_tiles = [(m, min(m + self.plan.rows, self.gemm.m)) for m in range(0, self.gemm.m, self.plan.rows)]
         n_tiles = [(n, min(n + self.plan.n_steps, self.n_total)) for n in range(0, self.n_total, self.plan.n_steps)]
-        for batch in self.gemm.batches:
+        for i, batch in enumerate(self.gemm.batches):
             if self.plan.by_rows:
-                yield from ((batch, m, n) for m in m_tiles for n in n_tiles)
+                yield from ((i, batch, m, n) for m in m_tiles for n in n_tiles)
             else:
-                yield from ((batch, m, n) for n in n_tiles for m in m_tiles)
+                yield from ((i, batch, m, n) for n in n_tiles for m in m_tiles)
 
     def _resident(self) -> bool:
         return math.ceil(self.k_total / self.plan.k_steps) <= min(self.plan.a_slots, self.plan.b_slots)
@@ -165,7 +168,7 @@ class _Scheduler:
         if rows[1] <= 2 * slab:
             return [(rows, columns)]
         for k0 in range(0, self.k_total, self.plan.k_steps):
-            self.a_cuts[(batch.a, rows, k0)] = [(0, slab), (slab, rows[1])]
+            self.a_cuts[(batch.a, batch.version, rows, k0)] = [(0, slab), (slab, rows[1])]
         return [((0, slab), columns), ((slab, rows[1]), columns)]
 
     # -- one output tile -------------------------------------------------------------------------------
@@ -176,6 +179,9 @@ class _Scheduler:
         words = (m[1] - m[0]) * (n[1] - n[0])
         accumulator, after = self.accumulators.take(words)
         parameter = None
+        if self.parameters_first and self.gemm.parameters:
+            parameter = self._parameters(n_tile)
+            after |= set(parameter.pieces.values())
         for k0 in range(0, self.k_total, self.plan.k_steps):
             chunk = (k0, min(k0 + self.plan.k_steps, self.k_total))
             cuts = self.b_cuts.get((batch.b, n_tile, chunk), [chunk]) if fine else [chunk]
@@ -225,7 +231,8 @@ class _Scheduler:
         size = gemm.out_bytes
         after, fields = {last}, {}
         if parameter is not None:
-            after |= set(parameter.pieces.values())
+            if not self.parameters_first:
+                after |= set(parameter.pieces.values())
             records = self.config.tile.column_records
             fields["parameter"] = (parameter.index * plan.n_steps + n[0] - n_tile[0]) * records
         index = self._add("store", after, Buffer.C, **fields,
@@ -244,12 +251,12 @@ class _Scheduler:
 
     def _activations(self, batch: Batch, m_tile: tuple[int, int], chunk: tuple[int, int], m: tuple[int, int]) -> _Slot:
         gemm, plan = self.gemm, self.plan
-        slot = self.activations.get((batch.a, m_tile, chunk))
+        slot = self.activations.get((batch.a, batch.version, m_tile, chunk))
         row_pitch, k_pitch = self._activation_pitches()
         k0 = chunk[0] * self.r
         k_bytes = max(0, min(chunk[1] * self.r, gemm.k) - k0)
         steps = chunk[1] - chunk[0]
-        for piece in self.a_cuts.get((batch.a, m_tile, chunk[0]), [m_tile]):
+        for piece in self.a_cuts.get((batch.a, batch.version, m_tile, chunk[0]), [m_tile]):
             if not (piece[0] < m[1] and m[0] < piece[1]) or piece in slot.pieces:
                 continue
             for first, last, a_zero in self._pads(batch, piece):
@@ -333,7 +340,7 @@ class _Scheduler:
         return self._add("load", slot.free_after, buffer, target=target, planes=1, **fields)
 
     def _add(self, engine: str, after: set[int], buffer: Buffer | None, **fields: int) -> int:
-        self.operations.append(Operation(engine, fields, set(after), buffer))
+        self.operations.append(Operation(engine, fields, set(after), buffer, batch=self.batch))
         return len(self.operations) - 1
 
 
@@ -347,6 +354,10 @@ def _runs(runs: tuple[tuple[int, int], ...], rows: tuple[int, int]) -> Iterator[
         first += count
 
 
-def schedule(gemm: Gemm, plan: Plan, config: DeviceConfig) -> list[Operation]:
-    """The operations of ``gemm`` in fetch order."""
-    return _Scheduler(gemm, plan, config).run()
+def schedule(gemm: Gemm, plan: Plan, config: DeviceConfig, *, parameters_first: bool = False) -> list[Operation]:
+    """The operations of ``gemm`` in fetch order.
+
+    parameters_first: MATMULs, rather than STOREs, wait for the column records. That leaves a STORE one of its two
+    waits, for the use of others; the array starts a little later.
+    """
+    return _Scheduler(gemm, plan, config, parameters_first).run()
