@@ -43,7 +43,8 @@ class _Layer:
         self.options = dict(options)
         self.device = device
         if not isinstance(weights, PreparedWeights):
-            weights = device.prepare(weights, zero_point=self.options.get("b_zero_point", 0) or 0, tiles=(tile,))
+            zero = self.options.get("b_zero_point")
+            weights = device.prepare(weights, zero_point=0 if zero is None else zero, tiles=(tile,))
         if weights.ndim != 2:
             raise ShapeError(f"layer {number}: weights of shape {weights.shape}; a layer's are (K, N)")
         held = weights.on(tile)

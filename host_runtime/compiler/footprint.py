@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ringloom.hw.config import DeviceConfig
-from ringloom.hw.isa import Opcode, Rounding, Target
+from ringloom.hw.isa import Collective, Opcode, Rounding, Target
 from ringloom.hw.memory.blocks import block_shapes
 
-__all__ = ["Footprint", "BadField", "footprint"]
+__all__ = ["Footprint", "Runs", "BadField", "footprint"]
 
 
 class BadField(Exception):
@@ -19,14 +19,33 @@ class BadField(Exception):
 
 
 @dataclass
+class Runs:
+    """Bytes of memory: ``length`` bytes from each of ``starts`` on."""
+
+    starts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    length: int = 0
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """The first byte and the one behind the last; None where there are none."""
+        if not self.starts.size or not self.length:
+            return None
+        return int(self.starts.min()), int(self.starts.max()) + self.length
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """Every address."""
+        return (self.starts[:, None] + np.arange(self.length)).ravel()
+
+
+@dataclass
 class Footprint:
-    """reads, writes: block numbers of each on-chip memory. memory: first bytes of equal runs of ``run`` bytes."""
+    """reads, writes: block numbers of each on-chip memory. fetched, stored: bytes of memory."""
 
     reads: dict[Target, np.ndarray] = field(default_factory=dict)
     writes: dict[Target, np.ndarray] = field(default_factory=dict)
-    memory: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    run: int = 0
-    stores: bool = False
+    fetched: Runs = field(default_factory=Runs)
+    stored: Runs = field(default_factory=Runs)
 
 
 def _grid(base: int, *axes: tuple[int, int]) -> np.ndarray:
@@ -42,10 +61,12 @@ def _require(condition: bool, text: str) -> None:
         raise BadField(text)
 
 
-def footprint(command: dict[str, int], config: DeviceConfig) -> Footprint:
-    """Everything ``command`` reads and writes. Raises :class:`BadField`."""
-    part = {Opcode.LOAD: _load, Opcode.MATMUL: _matmul, Opcode.STORE: _store}[Opcode(command["opcode"])]
-    result = part(command, config)
+def footprint(command: dict[str, int], config: DeviceConfig, tile: int = 0) -> Footprint:
+    """Everything that ``command`` of ``tile`` reads and writes. Raises :class:`BadField`."""
+    opcode = Opcode(command["opcode"])
+    if opcode == Opcode.RING:
+        return _ring(command, config, tile)
+    result = {Opcode.LOAD: _load, Opcode.MATMUL: _matmul, Opcode.STORE: _store}[opcode](command, config)
     shapes = block_shapes(config)
     for touched in (result.reads, result.writes):
         for target, blocks in touched.items():
@@ -69,7 +90,7 @@ def _load(c: dict[str, int], config: DeviceConfig) -> Footprint:
     blocks = _grid(c["destination"], (c["planes"], c["plane_pitch"]), (groups, c["row_pitch"]),
                    (c["row_blocks"], c["block_pitch"]))
     memory = _grid(c["address"], (c["planes"], c["plane_stride"]), (rows if c["row_bytes"] else 0, c["row_stride"]))
-    return Footprint(writes={target: blocks}, memory=memory, run=c["row_bytes"])
+    return Footprint(writes={target: blocks}, fetched=Runs(memory, c["row_bytes"]))
 
 
 def _matmul(c: dict[str, int], config: DeviceConfig) -> Footprint:
@@ -110,5 +131,32 @@ def _store(c: dict[str, int], config: DeviceConfig) -> Footprint:
     if not raw:
         _require(c["clamp_low"] <= c["clamp_high"] and c["clamp_low"] >= -128 and c["clamp_high"] <= 255,
                  "bounds that no 8-bit type holds")
-    return Footprint(reads=reads, memory=_grid(c["address"], (c["rows"], c["row_stride"])),
-                     run=c["columns"] * (4 if raw else 1), stores=True)
+    return Footprint(reads=reads, stored=Runs(_grid(c["address"], (c["rows"], c["row_stride"])),
+                                              c["columns"] * (4 if raw else 1)))
+
+
+def _ring(c: dict[str, int], config: DeviceConfig, tile: int) -> Footprint:
+    _require(config.tiles > 1, "a RING command, on a device of one tile")
+    _require(c["operation"] in list(Collective), f"operation {c['operation']}")
+    operation = Collective(c["operation"])
+    group = range(c["first"], c["first"] + c["size"])
+    _require(tile in group and group.stop <= config.tiles, f"a group of tiles {group.start}..{group.stop - 1}")
+    if operation == Collective.BARRIER:
+        return Footprint()
+    _require(c["bytes"] > 0, "a count of zero")
+    for name in ("source", "destination"):
+        _require(c[name] % 64 == 0, f"a {name} that is not aligned to 64 bytes")
+    fetched, stored = (_grid(c[name], (c["size"] if operation == spread else 1, c["pitch"])) for name, spread in
+                       (("source", Collective.REDUCE_SCATTER), ("destination", Collective.ALL_GATHER)))
+    if operation in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
+        _require(c["pitch"] % 64 == 0 and c["pitch"] >= c["bytes"], f"pieces {c['pitch']} bytes apart")
+    if operation == Collective.BROADCAST:
+        _require(c["root"] in group, f"root {c['root']}, which is not of the group")
+        if tile == c["root"]:
+            stored = stored[:0] if c["source"] == c["destination"] else stored
+        else:
+            fetched = fetched[:0]
+    for runs in (fetched, stored):
+        own = runs // config.memory.bytes == tile
+        _require(bool(own.all()), "memory of another tile")
+    return Footprint(fetched=Runs(fetched, c["bytes"]), stored=Runs(stored, c["bytes"]))
