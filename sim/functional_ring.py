@@ -21,7 +21,6 @@ def check_ring(c: dict[str, int], tile: int, config: DeviceConfig, inside: Calla
     operation = Collective(c["operation"])
     first, size = c["first"], c["size"]
     bad = not size or first + size > config.tiles or not first <= tile < first + size
-    reads, writes = _extents(c)
     if operation != Collective.BARRIER:
         bad = bad or not c["bytes"] or c["source"] % _ALIGNMENT or c["destination"] % _ALIGNMENT
     if operation == Collective.BROADCAST:
@@ -32,6 +31,7 @@ def check_ring(c: dict[str, int], tile: int, config: DeviceConfig, inside: Calla
         bad = bad or (not c["saturate"] and c["bytes"] % 4)
     if bad:
         raise Fault(Code.BAD_FIELD)
+    reads, writes = _extents(c, tile)
     low, high = tile * config.memory.bytes, (tile + 1) * config.memory.bytes
     for address, count in ((c["source"], reads), (c["destination"], writes)):
         if count:
@@ -40,11 +40,13 @@ def check_ring(c: dict[str, int], tile: int, config: DeviceConfig, inside: Calla
                 raise Fault(Code.MEMORY_WINDOW, address)
 
 
-def _extents(c: dict[str, int]) -> tuple[int, int]:
-    """Bytes from ``source`` and from ``destination`` on that the command touches."""
+def _extents(c: dict[str, int], tile: int) -> tuple[int, int]:
+    """Bytes from ``source`` and from ``destination`` on that the command of ``tile`` touches."""
     whole = c["pitch"] * (c["size"] - 1) + c["bytes"]
     return {Collective.BARRIER: (0, 0), Collective.REDUCE_SCATTER: (whole, c["bytes"]),
-            Collective.ALL_GATHER: (c["bytes"], whole)}.get(Collective(c["operation"]), (c["bytes"], c["bytes"]))
+            Collective.ALL_GATHER: (c["bytes"], whole),
+            Collective.BROADCAST: (c["bytes"] if tile == c["root"] else 0, c["bytes"]),
+            }.get(Collective(c["operation"]), (c["bytes"], c["bytes"]))
 
 
 def _sum(vectors: Sequence[np.ndarray], saturate: int) -> np.ndarray:
@@ -57,19 +59,17 @@ def _sum(vectors: Sequence[np.ndarray], saturate: int) -> np.ndarray:
     return total.astype(np.int8).view(np.uint8)
 
 
-def piece_bounds(count: int, size: int, config: DeviceConfig) -> list[tuple[int, int]]:
-    """The pieces of an all-reduce of ``count`` bytes over all ``size`` tiles: first byte, byte behind the last."""
-    flit = config.ring.data_bits // 8
-    flits = -(-count // flit)
-    step = -(-flits // size)
-    return [(min(count, p * step * flit), min(count, (p + 1) * step * flit)) for p in range(size)]
+def _pieces(count: int, size: int, config: DeviceConfig) -> np.ndarray:
+    """The piece that each byte of an all-reduce over all ``size`` tiles belongs to: blocks of flits go round."""
+    block = config.ring.data_bits // 8 * (16 if config.ring.link_stages <= 4 else 32)
+    return np.arange(count) // block % size
 
 
 def run_ring(commands: Sequence[dict[str, int]], memory: np.ndarray, config: DeviceConfig) -> None:
     """Run the collective whose command of each tile of the group is given, in the order of the tiles.
 
-    On the closed ring (the group is all tiles) piece p is summed from tile p + 1 on around to tile p; in an open
-    group everything is summed from the first tile to the last.
+    On the closed ring (the group is all tiles) piece p is summed from tile p + 1 on around to tile p, where the pieces
+    of an all-reduce are blocks that take turns; in an open group everything is summed from the first tile to the last.
     """
     c = commands[0]
     size, count, pitch, saturate = c["size"], c["bytes"], c["pitch"], c["saturate"]
@@ -84,10 +84,11 @@ def run_ring(commands: Sequence[dict[str, int]], memory: np.ndarray, config: Dev
 
     results: list[tuple[int, np.ndarray]] = []  # all is read before anything is written
     if operation == Collective.ALL_REDUCE:
-        bounds = piece_bounds(count, size, config) if closed else [(0, count)]
-        total = np.concatenate([
-            _sum([at(commands[t]["source"] + low, high - low).copy() for t in order(p)], saturate)
-            for p, (low, high) in enumerate(bounds)])
+        vectors = [at(k["source"], count).copy() for k in commands]
+        total = _sum([vectors[t] for t in order(0)], saturate)
+        if closed and saturate:  # only there does the order show
+            sums = [_sum([vectors[t] for t in order(p)], saturate) for p in range(size)]
+            total = np.choose(_pieces(count, size, config), sums)
         results = [(k["destination"], total) for k in commands]
     elif operation == Collective.REDUCE_SCATTER:
         results = [(k["destination"], _sum([at(commands[t]["source"] + p * pitch, count).copy() for t in order(p)],
