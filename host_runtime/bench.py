@@ -73,8 +73,10 @@ def run(*, cold: bool = True, sim: str = "verilated", overrides: dict[str, Any] 
         for prepared in (True, False):
             tell(f"GEMV, {'prepared' if prepared else 'unprepared'} weights")
             yield _gemv(device, rng, prepared)
+    from .bench_parallel import run as parallel
     from .bench_queues import run as queues
     yield from queues(sim=sim, overrides=overrides, tell=tell)
+    yield from parallel(sim=sim, overrides=overrides, tell=tell)
     if sim == "verilated":
         yield from _dram(rng, overrides or {}, tell)
         from .bench_ring import run as ring

@@ -281,6 +281,25 @@ def selftest_command(memory: str, config: str, overrides: dict[str, str], as_jso
     sys.exit(0 if passed else 1)
 
 
+@main.command("train")
+@click.option("--steps", default=10, show_default=True, type=click.IntRange(min=1))
+@click.option("--images", default=512, show_default=True, type=click.IntRange(min=1), help="Size of the batch.")
+@_options(config="training")
+def train_command(steps: int, images: int, config: str, overrides: dict[str, str], as_json: bool, sim: str) -> None:
+    """Train a digits network in integers, data parallel over the tiles; every gradient is checked."""
+    from . import training
+    report = training.run(config, sim, overrides=overrides, steps=steps, images=images, tell=_tell)
+    figures = {"tiles": report.tiles, "first loss": report.steps[0].loss, "last loss": report.steps[-1].loss,
+               "accuracy": report.accuracy, "values checked": report.checked, "mismatches": report.mismatches}
+    table = Table("figure", "value", title=f"digits, {steps} steps on {config}, {sim}", title_justify="left")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
+    _emit(as_json, {name.replace(" ", "_"): value for name, value in figures.items()}
+          | {"losses": [step.loss for step in report.steps], "profile": report.profile.to_dict()},
+          report.profile.table(), table)
+    sys.exit(0 if report.mismatches == 0 else 1)
+
+
 @main.command("export")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write to.")
 @_options(sim=False)

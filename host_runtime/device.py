@@ -103,6 +103,7 @@ class Device(Collectives):
             allocator.queued = lambda: self._jobs.held_bytes
         self._profiles: list[Profile] = []  # those that count
         self._checker: BusChecker | None = None
+        self._spans: list[tuple[int, int]] = []  # from start to end of each job, while one of them does
         self._resetting = False
         self._streams: OrderedDict[tuple, Stream] = OrderedDict()
         self._number = 0
@@ -159,6 +160,7 @@ class Device(Collectives):
             self._resetting = False
 
     def _after_reset(self) -> None:
+        self._reset_cycle = self.simulator.cycle
         selftests.power_on(self, False)
         self._jobs.start()
 
@@ -483,7 +485,7 @@ class Device(Collectives):
         """
         self._check_open()
         checker = self._check_memory() if check_memory else None
-        macs, jobs = self.macs, self.jobs
+        macs, jobs, first = self.macs, self.jobs, len(self._spans)
         profile = Profile(self.config, self.simulator.name)
         profile.start(self.counters())
         self._profiles.append(profile)
@@ -491,6 +493,10 @@ class Device(Collectives):
             yield profile
         finally:
             self._profiles.remove(profile)
+            if self._profiles:
+                spans = self._spans[first:]
+            else:
+                spans, self._spans = self._spans[first:], []
             if checker is not None:
                 self._checker = None
                 if not self.closed:
@@ -500,7 +506,7 @@ class Device(Collectives):
             profile.memory_check = MemoryCheck(checker.commands, [
                 f"tile {tile}, channel {channel}: {found.message} ({found.rule})"
                 for tile, channel, found in checker.violations])
-        profile.fill(self.counters(), macs=self.macs - macs, jobs=self.jobs - jobs)
+        profile.fill(self.counters(), macs=self.macs - macs, jobs=self.jobs - jobs, spans=spans)
 
     def _check_memory(self) -> BusChecker:
         if self.config.memory.kind != "hbm":
@@ -518,17 +524,19 @@ class Device(Collectives):
 
     def counters(self) -> dict[str, int]:
         """All counters now, ``tile0.array.active`` and so on."""
-        self.regs.control.snapshot = 1
+        self.regs.control.snapshot = (1 << self.config.tiles) - 1
         values = {}
-        for counter in COUNTERS:
-            low, high = (getattr(self.regs.tile0, f"counter_{counter.name.replace('.', '_')}_{half}")
-                         for half in ("low", "high"))
-            values[f"tile0.{counter.name}"] = high << 32 | low
-        tile = self.regs.tile0
-        for channel in range(self.config.ports if self.config.memory.kind == "hbm" else 0):
-            for index, counter in CHANNEL_COUNTERS.items():
-                tile.channel_select = channel << 8 | index
-                values[f"tile0.hbm{channel}.{counter.name}"] = tile.channel_value_high << 32 | tile.channel_value_low
+        for number in range(self.config.tiles):
+            tile = getattr(self.regs, f"tile{number}")
+            for counter in COUNTERS:
+                low, high = (getattr(tile, f"counter_{counter.name.replace('.', '_')}_{half}")
+                             for half in ("low", "high"))
+                values[f"tile{number}.{counter.name}"] = high << 32 | low
+            for channel in range(self.config.ports if self.config.memory.kind == "hbm" else 0):
+                for index, counter in CHANNEL_COUNTERS.items():
+                    tile.channel_select = channel << 8 | index
+                    name = f"tile{number}.hbm{channel}.{counter.name}"
+                    values[name] = tile.channel_value_high << 32 | tile.channel_value_low
         return values
 
     @contextlib.contextmanager

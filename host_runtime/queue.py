@@ -252,6 +252,9 @@ class JobQueue:
         if good:
             job.start = min(record["start"] for record in good.values())
             job.end = max(record["end"] for record in good.values())
+            if self._device._profiles:
+                base = self._device._reset_cycle  # the hardware counts from there
+                self._device._spans.append((base + job.start, base + job.end))
         # of a group, the tile at fault; what was aborted on its account says nothing
         for status in (Status.FAULT, Status.ABORTED):
             if status == Status.ABORTED and len(good) < len(records):

@@ -42,6 +42,7 @@ class Profile:
 
     counters: ``tile0.array.active`` and so on. cycles: in which a job ran. macs: useful multiply-accumulates.
     memory_check: with ``check_memory=True``, what an independent checker found on the command buses of the DRAM.
+    With several tiles, shares and rates are those of the tiles that ran jobs, taken together.
     """
 
     def __init__(self, config: DeviceConfig, simulator: str) -> None:
@@ -54,6 +55,7 @@ class Profile:
         self._sum: dict[str, int] = {}  # up to the last reset
         self._lost = False
         self.memory_check: MemoryCheck | None = None
+        self._spans: list[tuple[int, int]] = []
 
     def start(self, counters: dict[str, int]) -> None:
         """Begin at what the counters hold now."""
@@ -67,9 +69,10 @@ class Profile:
             self._add(counters)
             self._before = dict.fromkeys(counters, 0)
 
-    def fill(self, counters: dict[str, int], *, macs: int, jobs: int) -> None:
-        """End at what the counters hold now."""
+    def fill(self, counters: dict[str, int], *, macs: int, jobs: int, spans: list[tuple[int, int]]) -> None:
+        """End at what the counters hold now. spans: first and last cycle of each job."""
         self._add(counters)
+        self._spans = spans
         self._counters = self._sum
         self.macs, self.jobs = macs, jobs
 
@@ -87,18 +90,35 @@ class Profile:
         return self._counters
 
     @property
+    def tiles(self) -> list[int]:
+        """The tiles that ran jobs; the first where none did."""
+        return [tile for tile in range(self.config.tiles)
+                if self.counters[f"tile{tile}.cycles"] or self.counters[f"tile{tile}.jobs"]] or [0]
+
+    @property
     def cycles(self) -> int:
-        return self.counters["tile0.cycles"]
+        """Cycles in which a job ran, on whichever tiles."""
+        if self.config.tiles == 1:
+            return self.counters["tile0.cycles"]
+        total, end = 0, 0
+        for first, last in sorted(self._spans):  # with firmware, jobs of several queues run side by side
+            total += max(0, last - max(first, end))
+            end = max(end, last)
+        return total
+
+    def total(self, counter: str) -> int:
+        """A counter, over the tiles that ran jobs."""
+        return sum(self.counters[f"tile{tile}.{counter}"] for tile in self.tiles)
 
     @property
     def utilization(self) -> float:
-        """Useful MACs over what the array could do in the same cycles, 0..1."""
-        return self._per_cycle(self.macs) / self.config.tile.array.macs_per_cycle
+        """Useful MACs over what the arrays could do in the same cycles, 0..1."""
+        return self._per_cycle(self.macs) / (len(self.tiles) * self.config.tile.array.macs_per_cycle)
 
     @property
     def bytes(self) -> int:
         """Bytes of operands and results that LOAD and STORE moved."""
-        return self.counters["tile0.load.bytes"] + self.counters["tile0.store.bytes"]
+        return self.total("load.bytes") + self.total("store.bytes")
 
     @property
     def bandwidth(self) -> float:
@@ -111,10 +131,15 @@ class Profile:
         return self.macs / self.bytes if self.bytes else 0.0
 
     @property
+    def peak_bandwidth(self) -> int:
+        """Bytes a cycle that the memories of the tiles could move."""
+        return len(self.tiles) * self.config.peak_bytes_per_cycle
+
+    @property
     def roofline(self) -> dict[str, float]:
         """MACs a cycle: what was ``achieved``, and what is ``attainable`` at this intensity (the lower roof)."""
-        peak = float(self.config.tile.array.macs_per_cycle)
-        attainable = min(peak, self.intensity * self.config.peak_bytes_per_cycle) if self.bytes else peak
+        peak = float(len(self.tiles) * self.config.tile.array.macs_per_cycle)
+        attainable = min(peak, self.intensity * self.peak_bandwidth) if self.bytes else peak
         achieved = self._per_cycle(self.macs)
         return {"peak": peak, "attainable": attainable, "achieved": achieved,
                 "fraction": achieved / attainable if attainable else 0.0}
@@ -122,7 +147,29 @@ class Profile:
     @property
     def causes(self) -> dict[str, float]:
         """Share of each cause in all cycles; they add up to 1."""
-        return {cause: self._per_cycle(self.counters[f"tile0.{cause}"]) for cause in CAUSES}
+        cycles = self.total("cycles")
+        return {cause: self.total(cause) / cycles if cycles else 0.0 for cause in CAUSES}
+
+    @property
+    def communication(self) -> dict[str, Any]:
+        """What the ring did; empty on a device of one tile.
+
+        share: of the tiles' cycles that the array idled for the ring. busy: of them in which a RING command ran.
+        overlap: of those, the part in which the array worked or waited for something else. bytes: of collectives.
+        links: ``tile0.clockwise`` and so on, to ``flits`` a cycle and ``stalls``, the share of cycles without credit.
+        """
+        if self.config.tiles == 1:
+            return {}
+        cycles, busy, idle = (self.total(name) for name in ("cycles", "ring.busy", "idle.ring"))
+        links = {}
+        for tile in range(self.config.tiles):
+            for way in ("clockwise", "counterclockwise"):
+                flits, stalls = (self._per_cycle(self.counters[f"tile{tile}.ring.{kind}_{way}"])
+                                 for kind in ("flits", "stalls"))
+                links[f"tile{tile}.{way}"] = {"flits": flits, "stalls": stalls}
+        return {"share": idle / cycles if cycles else 0.0, "busy": busy / cycles if cycles else 0.0,
+                "overlap": max(0.0, 1 - idle / busy) if busy else 0.0, "bytes": self.total("ring.bytes"),
+                "links": links}
 
     @property
     def memory_loss(self) -> dict[str, float]:
@@ -130,9 +177,9 @@ class Profile:
         to 1."""
         if self.config.memory.kind != "hbm":
             return {}
-        channels = range(self.config.ports)
-        return {cause: self._per_cycle(sum(self.counters[f"tile0.hbm{c}.bus.{cause}"] for c in channels))
-                / self.config.ports for cause in ("data", *LOST)}
+        cycles = self.total("cycles") * self.config.ports
+        return {cause: sum(self.total(f"hbm{c}.bus.{cause}") for c in range(self.config.ports)) / cycles
+                if cycles else 0.0 for cause in ("data", *LOST)}
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -147,13 +194,15 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
         return {
-            "config": self.config.name, "simulator": self.simulator, "jobs": self.jobs, "cycles": self.cycles,
+            "config": self.config.name, "simulator": self.simulator, "tiles": self.tiles, "jobs": self.jobs,
+            "cycles": self.cycles,
             "seconds": self.cycles / self.config.clock_hz, "macs": self.macs, "utilization": self.utilization,
             "bytes": self.bytes, "bandwidth": self.bandwidth,
-            "bandwidth_fraction": self.bandwidth / self.config.peak_bytes_per_cycle,
+            "bandwidth_fraction": self.bandwidth / self.peak_bandwidth,
             "bytes_per_mac": self.bytes / self.macs if self.macs else 0.0, "intensity": self.intensity,
             "roofline": self.roofline, "bottleneck": str(self.bottleneck), "shares": self.bottleneck.shares,
-            "causes": self.causes, "memory_loss": self.memory_loss, "counters": self.counters,
+            "causes": self.causes, "memory_loss": self.memory_loss, "communication": self.communication,
+            "counters": self.counters,
             "memory_check": None if self.memory_check is None else vars(self.memory_check),
         }
 
@@ -166,13 +215,15 @@ class Profile:
         table.add_column("value", justify="right")
         table.add_column("meaning", overflow="fold")
         shares = ", ".join(f"{kind} {share:.1%}" for kind, share in self.bottleneck.shares.items())
+        many = self.config.tiles > 1
         rows = [
             ("cycles", f"{self.cycles:,}", f"{self.cycles / self.config.clock_hz * 1e6:,.1f} us at "
                                            f"{self.config.clock_hz / 1e9:g} GHz"),
             ("utilization", f"{self.utilization:.1%}", f"{self.macs:,} useful MACs of "
-                                                       f"{self.config.tile.array.macs_per_cycle} a cycle"),
+                                                       f"{self.config.tile.array.macs_per_cycle} a cycle"
+                                                       + f" and tile, {len(self.tiles)} tiles" * many),
             ("bottleneck", str(self.bottleneck), shares),
-            ("bandwidth", f"{self.bandwidth:.2f} B/cycle", f"of {self.config.peak_bytes_per_cycle}; "
+            ("bandwidth", f"{self.bandwidth:.2f} B/cycle", f"of {self.peak_bandwidth}; "
                                                            f"{self.bytes:,} bytes moved"),
             ("intensity", f"{self.intensity:.2f} MAC/B", "arithmetic intensity"),
             ("roofline", f"{roof['fraction']:.1%}", f"{roof['achieved']:.1f} MAC/cycle reached, "
@@ -187,6 +238,16 @@ class Profile:
             found = self.memory_check.violations
             rows.append(("memory check", f"{len(found)} violations" if found else "passed",
                          found[0] if found else f"{self.memory_check.commands:,} DRAM commands break no timing rule"))
+        if many:
+            ring = self.communication
+            fullest = max(ring["links"], key=lambda name: ring["links"][name]["flits"])
+            link = ring["links"][fullest]
+            rows += [
+                ("ring", f"{ring['busy']:.1%}", f"cycles with a RING command, {ring['overlap']:.1%} of them hidden "
+                                                f"behind other work; {ring['bytes']:,} bytes"),
+                ("fullest link", f"{link['flits']:.2f} flit/cycle", f"{fullest}; {link['stalls']:.1%} of the cycles "
+                                                                    "without a credit"),
+            ]
         for row in rows:
             table.add_row(*row)
         return table
