@@ -1,4 +1,4 @@
-"""The examples of docs/host_api.md, of docs/firmware.md and of the README run as they stand."""
+"""The examples of docs/host_api.md, docs/parallel.md, docs/firmware.md and the README run as they stand."""
 
 import re
 import shlex
@@ -21,6 +21,14 @@ def test_host_api_examples(capsys):
     for block in blocks:
         exec(compile(block, "docs/host_api.md", "exec"), names)
     assert "bottleneck" in capsys.readouterr().out
+
+
+def test_parallel_examples():
+    text = (ROOT / "docs" / "parallel.md").read_text()
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(compile(block, "docs/parallel.md", "exec"), names)
+    assert names["dev"].closed
 
 
 def test_firmware_examples():
