@@ -10,6 +10,8 @@ from ringloom.hw.regmap import QUEUE, QUEUE_BASE, QUEUE_STRIDE
 
 from .buffers import Allocator, DeviceArray, PreparedWeights
 from .errors import ClosedError, DeviceFault, Error, TimeoutError, UnsupportedError
+from .group_queue import run_group
+from .groups import GroupJob
 from .operands import refuse_unknown
 from .queue import _DRAIN_CYCLES, Job, JobQueue
 from .registers import RegisterBlock
@@ -140,9 +142,12 @@ class Queue:
         for name, value in (("ring", self._ring.address), ("window_base", base), ("window_limit", limit)):
             setattr(registers, f"{name}_low", value & 0xFFFFFFFF)
             setattr(registers, f"{name}_high", value >> 32)
-        registers.policy = self.priority | sum(1 << tile for tile in self.tiles) << 16
+        self._set_policy(self.tiles)
         registers.ring_size = _ENTRIES
         self._restart()
+
+    def _set_policy(self, tiles: tuple[int, ...]) -> None:
+        self._registers.policy = self.priority | sum(1 << tile for tile in tiles) << 16
 
     def _restart(self) -> None:
         """Empty the hardware's queue and open it; what was in the ring goes in again, from the front."""
@@ -156,6 +161,8 @@ class Queue:
 
     def _push(self) -> None:
         """Move waiting jobs into the ring and ring the doorbell."""
+        if self._queues.held:
+            return
         taken, before = {place for place, _ in self._running}, self._tail
         while self._waiting and (place := self._tail % _ENTRIES) not in taken and self._blocker() is None:
             job = self._waiting.popleft()
@@ -182,7 +189,12 @@ class Queue:
             self._registers.tail = self._tail
 
     def _blocker(self) -> Job | None:
-        """The job that writes an operand of the next one, where the hardware does not run it before that."""
+        """The job that writes an operand of the next one, where the hardware does not run it before that; and for the
+        queue that groups go through, the group that was submitted before."""
+        if self is self._queues.default:
+            for group in self._queues.groups:
+                if group.number < self._waiting[0].number:
+                    return group
         for operand in self._waiting[0].holds:
             writer = (operand.array if isinstance(operand, PreparedWeights) else operand)._writer
             ordered = writer is not None and writer.queue is self and len(self.tiles) == 1
@@ -240,6 +252,9 @@ class FirmwareQueues(JobQueue):
         super().__init__(device)
         self.device = device
         self._open: dict[int, Queue] = {}
+        self.groups: deque[GroupJob] = deque()
+        self.held = False
+        """No queue hands jobs over: the tiles are those of a group that starts."""
 
     def start(self) -> None:
         """Configure the hardware, after it was reset."""
@@ -277,20 +292,27 @@ class FirmwareQueues(JobQueue):
         return self._open[0]
 
     def __len__(self) -> int:
-        return sum(len(queue) for queue in self._open.values())
+        return len(self.groups) + sum(len(queue) for queue in self._open.values())
 
     def add(self, job: Job) -> None:
+        if isinstance(job, GroupJob):
+            self.groups.append(job)
+            return
         queue = self.default if job.queue is None else job.queue
         job.queue = queue
         queue._waiting.append(job)
 
     @property
     def held_bytes(self) -> int:
-        jobs = [job for queue in self._open.values() for job in (*(job for _, job in queue._running), *queue._waiting)]
+        jobs = [*self.groups, *(job for queue in self._open.values()
+                                for job in (*(job for _, job in queue._running), *queue._waiting))]
         return sum({array.address: array.nbytes for job in jobs for array in job.memory}.values())
 
     def run_first(self) -> bool:
         """Run the first job of a queue that has one; false where none has."""
+        if self.groups:
+            self.run_until(self.groups[0], None)
+            return True
         for queue in self._open.values():
             if len(queue):
                 first = queue._running[0][1] if queue._running else queue._waiting[0]
@@ -299,6 +321,8 @@ class FirmwareQueues(JobQueue):
         return False
 
     def drop(self, error: Error) -> None:
+        while self.groups:
+            self.groups.popleft()._finish(error)
         for queue in self._open.values():
             jobs = [*(job for _, job in queue._running), *queue._waiting]
             queue._running.clear()
@@ -310,6 +334,10 @@ class FirmwareQueues(JobQueue):
     def run_until(self, job: Job, timeout_cycles: int | None) -> None:
         """Run all queues until ``job`` has ended; each of its queue's jobs is given ``timeout_cycles``."""
         self.device._check_open()
+        if isinstance(job, GroupJob):
+            while not job.done:
+                self._run_group(self.groups.popleft(), timeout_cycles)
+            return
         queue = job.queue
         assert queue is not None
         while not job.done:
@@ -334,6 +362,18 @@ class FirmwareQueues(JobQueue):
                 self.drop(DeviceFault("the job was interrupted", code=Code.ABORT.name))
                 self.device._reset_hardware()
                 raise
+
+    def _run_group(self, job: GroupJob, timeout_cycles: int | None) -> None:
+        """Run one group; what goes wrong with it is kept in it."""
+        try:
+            run_group(self, job, timeout_cycles)
+        except Error as error:
+            job._finish(error.with_traceback(None))
+        except BaseException:  # an interrupt from the keyboard
+            job._finish(DeviceFault("the job was interrupted", code=Code.ABORT.name))
+            self.drop(DeviceFault("the job was interrupted", code=Code.ABORT.name))
+            self.device._reset_hardware()
+            raise
 
     def _wait(self, queue: Queue, limit: int) -> bool:
         """Run for up to ``limit`` cycles until a job of ``queue`` has ended; other queues' ends are noted."""
