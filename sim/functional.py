@@ -86,9 +86,9 @@ class FunctionalSimulator:
     def write(self, address: int, value: int) -> None:
         self._cycle += _BUS_CYCLES
         if address >= TILE_BASE:
-            tile, offset = divmod(address - TILE_BASE, TILE_STRIDE)
-            if tile < len(self._tiles) and offset in _TILE:
-                self._tiles[tile].registers[_TILE[offset]] = value & 0xFFFFFFFF
+            number, offset = divmod(address - TILE_BASE, TILE_STRIDE)
+            if number < len(self._tiles) and offset in _TILE:
+                self._tiles[number].registers[_TILE[offset]] = value & 0xFFFFFFFF
             return
         name = _CONTROL.get(address)
         chosen = [tile for t, tile in enumerate(self._tiles) if value >> t & 1]

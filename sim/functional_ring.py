@@ -1,6 +1,7 @@
 """RING commands in numpy: what the tiles of a group hold once a collective has ended."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ def check_ring(c: dict[str, int], tile: int, config: DeviceConfig, inside: Calla
         raise Fault(Code.BAD_FIELD)
     operation = Collective(c["operation"])
     first, size = c["first"], c["size"]
-    bad = not size or first + size > config.tiles or not first <= tile < first + size
+    bad: Any = not size or first + size > config.tiles or not first <= tile < first + size
     if operation != Collective.BARRIER:
         bad = bad or not c["bytes"] or c["source"] % _ALIGNMENT or c["destination"] % _ALIGNMENT
     if operation == Collective.BROADCAST:
@@ -52,7 +53,7 @@ def _extents(c: dict[str, int], tile: int) -> tuple[int, int]:
 def _sum(vectors: Sequence[np.ndarray], saturate: int) -> np.ndarray:
     """The sum in the order given: int32 wraps; int8 saturates at each addition."""
     if not saturate:
-        return sum(v.view(np.int32).astype(np.int64) for v in vectors).astype(np.int32).view(np.uint8)
+        return np.sum([v.view(np.int32).astype(np.int64) for v in vectors], axis=0).astype(np.int32).view(np.uint8)
     total = vectors[0].view(np.int8).astype(np.int16)
     for vector in vectors[1:]:
         total = np.clip(total + vector.view(np.int8), -128, 127)

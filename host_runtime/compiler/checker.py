@@ -168,9 +168,9 @@ class _Group:
                     raise StreamError(f"{self.name(command)} names semaphore {names[0][1]} twice")
                 for semaphore in names:
                     users[semaphore].add(command.engine)
-            for (_, semaphore), engines in users.items():
+            for (_, number), engines in users.items():
                 if len(engines) > 1:
-                    raise StreamError(f"semaphore {semaphore}: several engines {kind} it, so its order depends on "
+                    raise StreamError(f"semaphore {number}: several engines {kind} it, so its order depends on "
                                       "timing")
 
     # -- the order in which commands can run --------------------------------------------------------------
@@ -193,7 +193,7 @@ class _Group:
             self._run(members)
         if len(self._order) < sum(map(len, self.streams)):
             raise StreamError("deadlock: " + "; ".join(self._waits(q[0]) for q in self._queues if q))
-        left = {s: len(t) for (_, s), t in self._tokens.items() if t}
+        left = {number: len(tokens) for (_, number), tokens in self._tokens.items() if tokens}
         if left:
             raise StreamError(f"signals that nobody takes are left on semaphores {left}")
         return self._order
