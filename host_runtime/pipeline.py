@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringloom.compiler import Batch, Buffer, Gemm, Stage, Stream, compile_stage, cost
-from ringloom.compiler.stage import SLOTS
+from ringloom.compiler import SLOTS, Batch, Buffer, Gemm, Stage, StageLayer, Stream, compile_stage, cost
 from ringloom.numerics.reference import as_array
 
-from .buffers import DeviceArray, PreparedWeights, real_dtype
+from .buffers import ALIGNMENT, DeviceArray, PreparedWeights, real_dtype
 from .errors import ShapeError, UnsupportedError
 from .groups import GroupJob, Part, check_group, launch
 from .operands import Product, make_product
@@ -68,13 +67,14 @@ class _Layer:
                             if array is not None]
         return product
 
-    def part(self, stream: Stream) -> Part:
-        placed = {buffer: held.address for buffer, held in self._placed}
-        return Part(stream, {Buffer.B: self.packed.address} | placed, [self.packed, *(h for _, h in self._placed)])
+    @property
+    def places(self) -> dict[Buffer, DeviceArray]:
+        """What of the layer stays in memory."""
+        return {Buffer.B: self.packed, **dict(self._placed)}
 
 
 class Pipeline:
-    """Consecutive layers on consecutive tiles; made by :meth:`Device.pipeline`.
+    """Consecutive layers on consecutive tiles, several on each where there are more; made by :meth:`Device.pipeline`.
 
     Calling it, ``pipeline(x)``, gives exactly what the layers give one after the other. Rows go through in
     micro-batches: a tile stores its results in the next one's memory and tells it so, which tells it back when it has
@@ -84,19 +84,23 @@ class Pipeline:
     def __init__(self, device: "Device", layers: Sequence[Any], tiles: Any = None,
                  micro_batch: int | None = None) -> None:
         device._check_open()
+        if isinstance(layers, PreparedWeights) or not isinstance(layers, Sequence):
+            raise UnsupportedError(f"pipeline: layers must be a list of (weights, options), not "
+                                   f"{type(layers).__name__}")
         pairs = [self._pair(i, layer) for i, layer in enumerate(layers)]
         group = check_group(tiles, device.config)
         if not pairs:
             raise ShapeError("pipeline: no layers")
-        if len(pairs) > len(group):
-            raise ShapeError(f"pipeline: {len(pairs)} layers for {len(group)} tiles; each takes a tile of its own")
         if micro_batch is not None and (not isinstance(micro_batch, int | np.integer) or micro_batch < 1):
             raise UnsupportedError(f"micro_batch = {micro_batch!r}: must be a number of rows, 1 or more, or None")
         self.device = device
-        self.tiles = group[:len(pairs)]
         self.micro_batch = micro_batch
-        self._layers = [_Layer(device, i, tile, weights, options, i == len(pairs) - 1)
-                        for i, (tile, (weights, options)) in enumerate(zip(self.tiles, pairs, strict=True))]
+        shares = _shares([np.size(weights) if isinstance(weights, np.ndarray) else math.prod(weights.shape)
+                          for weights, _ in pairs], len(group))
+        self.tiles = group[:len(shares)]
+        self._layers = [_Layer(device, i, tile, *pairs[i], i == len(pairs) - 1)
+                        for tile, share in zip(self.tiles, shares, strict=True) for i in share]
+        self._stages = [[self._layers[i] for i in share] for share in shares]
         for before, layer in zip(self._layers, self._layers[1:], strict=False):
             if before.n != layer.k:
                 raise ShapeError(f"layer {layer.number}: weights of shape {(layer.k, layer.n)}, but layer "
@@ -105,10 +109,9 @@ class Pipeline:
 
     @staticmethod
     def _pair(number: int, layer: Any) -> tuple[Any, Mapping[str, Any]]:
-        if isinstance(layer, PreparedWeights):
-            return layer, {}
         if isinstance(layer, Sequence) and len(layer) == 2 and isinstance(layer[1], Mapping):
-            return layer[0], layer[1]
+            weights = layer[0] if isinstance(layer[0], PreparedWeights) else real_dtype(layer[0], f"layer {number}")
+            return weights, layer[1]
         raise UnsupportedError(f"layer {number}: must be (weights, options), the options those of qmatmul, such as "
                                '(w, {"a_scale": 0.1, "a_zero_point": 0, "y_scale": 0.2, "y_zero_point": np.int8(0)})')
 
@@ -155,7 +158,8 @@ class Pipeline:
             return min(rows, int(self.micro_batch))
 
         def cycles(size: int) -> float:
-            stages = [cost(_gemm(product, rows, [0], size, [0]), self.device.config).cycles for product in products]
+            each = [cost(_gemm(product, [0], size, [0]), self.device.config).cycles for product in products]
+            stages = [sum(each[layer.number] for layer in stage) for stage in self._stages]
             return max(stages) * (math.ceil(rows / size) - 1) + sum(stages)
 
         return min({math.ceil(rows / parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)}, key=cycles)
@@ -168,29 +172,74 @@ class Pipeline:
         key = (rows, size, *(product.gemm for product in products))
         streams = self._streams.get(key)
         if streams is None:
-            streams = []
-            for i, product in enumerate(products):
-                stage = Stage(self.tiles, self.tiles[i - 1] if i else None,
-                              self.tiles[i + 1] if i + 1 < len(products) else None)
-                gemm = _gemm(product, rows, starts if stage.before is None else slots, size,
-                             starts if stage.behind is None else slots)
-                streams.append(compile_stage(gemm, self.device.config, stage))
+            streams = [self._compile(i, products, starts, slots, size) for i in range(len(self._stages))]
             self._streams = {key: streams}
         parts = {}
-        for layer, stream in zip(self._layers, streams, strict=True):
-            part = parts[layer.tile] = layer.part(stream)
-            part.addresses[Buffer.A] = source.address
-            part.holds.append(source)
-            if layer is self._layers[-1]:
+        for i, (tile, stage, stream) in enumerate(zip(self.tiles, self._stages, streams, strict=True)):
+            bases, between = self._bases(stage), self._between(stage, size)
+            part = parts[tile] = Part(stream, {**bases, Buffer.A: source.address}, [source])
+            part.holds.extend(held for layer in stage for held in layer.places.values())
+            if between[-1]:
+                part.holds.append(self.device.empty(between[-1], np.uint8, tile=tile))
+                part.addresses[Buffer.BETWEEN] = part.holds[-1].address
+            if i == len(self._stages) - 1:
                 part.addresses[Buffer.C] = result.address
             else:
-                dtype = products[layer.number].dtype
-                source = self.device.empty((SLOTS * size, layer.n), dtype, tile=self.tiles[layer.number + 1])
+                dtype = products[stage[-1].number].dtype
+                source = self.device.empty((SLOTS * size, stage[-1].n), dtype, tile=self.tiles[i + 1])
                 part.addresses[Buffer.C] = source.address
+                part.holds.append(source)
         return parts
 
+    def _compile(self, number: int, products: list[Product], starts: list[int], slots: list[int],
+                 size: int) -> Stream:
+        """The stream of stage ``number``."""
+        stage = self._stages[number]
+        first, last = number == 0, number == len(self._stages) - 1
+        bases, between, layers = self._bases(stage), self._between(stage, size), []
+        none = [0] * len(starts)
+        for i, layer in enumerate(stage):
+            places = {buffer: (buffer, held.address - bases[buffer]) for buffer, held in layer.places.items()}
+            if i > 0:
+                places[Buffer.A] = (Buffer.BETWEEN, between[i - 1])
+            if i < len(stage) - 1:
+                places[Buffer.C] = (Buffer.BETWEEN, between[i])
+            came = none if i else starts if first else slots
+            goes = none if i < len(stage) - 1 else starts if last else slots
+            layers.append(StageLayer(_gemm(products[layer.number], came, size, goes), places))
+        return compile_stage(layers, self.device.config, Stage(
+            self.tiles, None if first else self.tiles[number - 1], None if last else self.tiles[number + 1]))
 
-def _gemm(product: Product, rows: int, a_starts: list[int], size: int, c_starts: list[int]) -> Gemm:
+    @staticmethod
+    def _bases(stage: list[_Layer]) -> dict[Buffer, int]:
+        """The lowest address of each kind of buffer that the layers of a stage have."""
+        held = [item for layer in stage for item in layer.places.items()]
+        return {buffer: min(array.address for other, array in held if other == buffer) for buffer, _ in held}
+
+    @staticmethod
+    def _between(stage: list[_Layer], size: int) -> list[int]:
+        """Where in BETWEEN the results of each layer but the last begin, and its bytes."""
+        ends = [0]
+        for layer in stage[:-1]:
+            ends.append(ends[-1] + -(-size * layer.n // ALIGNMENT) * ALIGNMENT)
+        return ends
+
+
+def _shares(weights: list[int], tiles: int) -> list[range]:
+    """Layers of each tile, consecutive ones, so that the heaviest tile has as little as can be."""
+    count = len(weights)
+    if count <= tiles:
+        return [range(i, i + 1) for i in range(count)]
+    # best[i]: the least weight of the heaviest tile with the first i layers on the tiles so far, and its cuts
+    best: list[tuple[int, list[int]]] = [(sum(weights[:i]), [i]) for i in range(count + 1)]
+    for _ in range(tiles - 1):
+        best = [min((max(best[j][0], sum(weights[j:i])), [*best[j][1], i]) for j in range(i + 1))
+                for i in range(count + 1)]
+    cuts = sorted(set(best[count][1]) - {0})
+    return [range(first, last) for first, last in zip([0, *cuts], cuts, strict=False)]
+
+
+def _gemm(product: Product, a_starts: list[int], size: int, c_starts: list[int]) -> Gemm:
     """``product`` on micro-batches of ``size`` rows that begin at the rows ``a_starts`` and go to ``c_starts``."""
     gemm = product.gemm
     assert gemm is not None

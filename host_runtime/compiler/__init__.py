@@ -7,14 +7,14 @@ from .group import Broadcast, Reduction, compile_part, ring_operation
 from .plan import Cost, Plan, cost, make_plan
 from .schedule import Operation, schedule
 from .split import Cut, bounds, cuts, matrices, restrict
-from .stage import Stage, compile_stage
+from .stage import SLOTS, Stage, StageLayer, compile_stage
 from .stream import Stream, emit
 from .transfer import Conversion, Place, Transfers
 
 __all__ = [
-    "Batch", "Broadcast", "Buffer", "Conversion", "Cost", "Cut", "Gemm", "Layout", "Operation", "Place", "Plan",
-    "Reduction", "Stage", "Stream", "Transfers", "bounds", "compile_gemm", "compile_part", "compile_stage", "cost",
-    "cuts", "emit", "make_plan", "matrices", "restrict", "ring_operation", "schedule",
+    "SLOTS", "Batch", "Broadcast", "Buffer", "Conversion", "Cost", "Cut", "Gemm", "Layout", "Operation", "Place",
+    "Plan", "Reduction", "Stage", "StageLayer", "Stream", "Transfers", "bounds", "compile_gemm", "compile_part",
+    "compile_stage", "cost", "cuts", "emit", "make_plan", "matrices", "restrict", "ring_operation", "schedule",
 ]
 
 

@@ -20,6 +20,7 @@ class Buffer(enum.IntEnum):
     TOTALS = 6       # the same, added up over the tiles
     SOURCE_A = 7     # what a tile gives to a broadcast of A
     SOURCE_B = 8     # and of B
+    BETWEEN = 9      # results of one layer that the same tile takes for the next
 
 
 class Layout(enum.Enum):
