@@ -21,6 +21,7 @@ from . import demo as demonstration
 from .buffers import real_dtype
 from .device import Device, open
 from .errors import DeviceFault, Error, OutOfMemoryError, ShapeError, UnsupportedError
+from .parallel import MODES
 from .profile import Profile
 
 __all__ = ["main"]
@@ -151,15 +152,19 @@ def _operands(config: DeviceConfig, m: int, k: int, n: int, dtype: str, seed: in
 
 
 def _multiply(device: Device, a: np.ndarray, b: np.ndarray, *, quantized: bool, prepared: bool,
-              repeat: int, waves: Path | None, check_memory: bool = False) -> tuple[np.ndarray, bool, Profile]:
+              parallel: str | None, repeat: int, waves: Path | None,
+              check_memory: bool = False) -> tuple[np.ndarray, bool, Profile]:
     """Run the product; its result, whether it is right, and what it cost."""
     # a scale that spreads the sums of random operands over most of int8
     call: dict[str, Any] = {"a_scale": 0.05, "a_zero_point": 0, "b_scale": 0.02, "y_zero_point": np.int8(0),
                             "y_scale": 0.05 * 0.02 * 130 * max(1, a.shape[-1]) ** 0.5}
-    weights = device.prepare(b) if prepared else device.put(b)
+    weights: Any = device.put(b) if parallel is None else b  # the host places what each tile needs
+    if prepared:
+        weights = device.prepare(b, tiles=None)
     with device.profile(check_memory=check_memory) as profile, _recorded(device, waves):
         for _ in range(repeat):
-            got = np.asarray(device.qmatmul(a, weights, **call) if quantized else device.matmul(a, weights))
+            got = np.asarray(device.qmatmul(a, weights, parallel=parallel, **call) if quantized
+                             else device.matmul(a, weights, parallel=parallel))
     want = qlinear_matmul(a, b, b_zero_point=0, **call) if quantized else matmul_reference(a, b)
     return got, bool(np.array_equal(got, want)), profile
 
@@ -171,6 +176,8 @@ _M_K_N = [click.argument(name, type=click.IntRange(min=1), default=size) for nam
 def _product_options(function: Callable) -> Callable:
     for option in (click.option("--quantized", is_flag=True, help="int8 out through the requantizer, not int32."),
                    click.option("--prepared", is_flag=True, help="Pack the weights first."),
+                   click.option("--parallel", type=click.Choice([*MODES, "auto"]),
+                                help="Split the product over all tiles, in this way."),
                    click.option("--dtype", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True,
                                 help="Type of A."),
                    click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0),
@@ -186,15 +193,16 @@ def _product_options(function: Callable) -> Callable:
 @click.option("--b", "b_file", type=click.Path(exists=True, path_type=Path), help="B from a .npy file.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result to a .npy file.")
 @_options(waves=True)
-def matmul_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtype: str, seed: int, a_file: Path | None,
-                   b_file: Path | None, out: Path | None, config: str, overrides: dict[str, str], as_json: bool,
-                   sim: str, waves: Path | None) -> None:
+def matmul_command(m: int, k: int, n: int, quantized: bool, prepared: bool, parallel: str | None, dtype: str, seed: int,
+                   a_file: Path | None, b_file: Path | None, out: Path | None, config: str,
+                   overrides: dict[str, str], as_json: bool, sim: str, waves: Path | None) -> None:
     """Multiply M x K by K x N (64 each unless told) on the tile and check the result."""
     parsed = load(config, overrides)
     a, b = _operands(parsed, m, k, n, dtype, seed)
     a, b = _load_array(a_file, "a") if a_file else a, _load_array(b_file, "b") if b_file else b
     with open(parsed, sim=sim) as device:
-        got, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, repeat=1, waves=waves)
+        got, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, parallel=parallel,
+                                        repeat=1, waves=waves)
     if out:
         with out.open("wb") as file:  # numpy would add .npy to another name
             np.save(file, got)
@@ -214,15 +222,16 @@ def matmul_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtyp
 @click.option("--check-memory", is_flag=True, help="Check the DRAM's commands against its timing set; "
               "status 1 where a rule is broken.")
 @_options(waves=True)
-def profile_command(m: int, k: int, n: int, quantized: bool, prepared: bool, dtype: str, seed: int, repeat: int,
-                    check_memory: bool, config: str, overrides: dict[str, str], as_json: bool, sim: str,
+def profile_command(m: int, k: int, n: int, quantized: bool, prepared: bool, parallel: str | None, dtype: str,
+                    seed: int, repeat: int, check_memory: bool, config: str, overrides: dict[str, str],
+                    as_json: bool, sim: str,
                     waves: Path | None) -> None:
     """Multiply M x K by K x N and tell where the cycles went."""
     parsed = load(config, overrides)
     a, b = _operands(parsed, m, k, n, dtype, seed)
     with open(parsed, sim=sim) as device:
-        _, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, repeat=repeat, waves=waves,
-                                      check_memory=check_memory)
+        _, right, profile = _multiply(device, a, b, quantized=quantized, prepared=prepared, parallel=parallel,
+                                      repeat=repeat, waves=waves, check_memory=check_memory)
     counters = Table("counter", "value", title="counters", title_justify="left")
     for name, value in profile.counters.items():
         counters.add_row(name, f"{value:,}")

@@ -51,3 +51,11 @@ def test_command():
     assert run.exit_code == 0, run.output
     report = json.loads(run.stdout)
     assert report["mismatches"] == 0 and len(report["losses"]) == 2 and report["tiles"] == 2
+
+
+@pytest.mark.parametrize("command", [["matmul"], ["profile", "--quantized", "--prepared"]])
+def test_products_from_the_command_line(command):
+    run = CliRunner().invoke(main, [*command, "20", "30", "10", "--sim", "functional", "--config", "tiny", "--set",
+                                    "tiles=3", "--parallel", "tensor-k", "--json"])
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["correct"]
