@@ -7,6 +7,7 @@ import numpy as np
 
 from ringloom.hw.config import DeviceConfig
 from ringloom.hw.isa import Code, Collective
+from ringloom.hw.ring.collective.schedule import block_bytes, fold_order
 
 from .functional_engines import Fault
 
@@ -62,8 +63,7 @@ def _sum(vectors: Sequence[np.ndarray], saturate: int) -> np.ndarray:
 
 def _pieces(count: int, size: int, config: DeviceConfig) -> np.ndarray:
     """The piece that each byte of an all-reduce over all ``size`` tiles belongs to: blocks of flits go round."""
-    block = config.ring.data_bits // 8 * (16 if config.ring.link_stages <= 4 else 32)
-    return np.arange(count) // block % size
+    return np.arange(count) // block_bytes(config) % size
 
 
 def run_ring(commands: Sequence[dict[str, int]], memory: np.ndarray, config: DeviceConfig) -> None:
@@ -78,7 +78,7 @@ def run_ring(commands: Sequence[dict[str, int]], memory: np.ndarray, config: Dev
     operation = Collective(c["operation"])
 
     def order(piece: int) -> list[int]:
-        return [(piece + 1 + i) % size for i in range(size)] if closed else list(range(size))
+        return fold_order(config, 0, size, piece)
 
     def at(address: int, length: int) -> np.ndarray:
         return memory[address:address + length]

@@ -156,7 +156,8 @@ class Profile:
 
         share: of the tiles' cycles that the array idled for the ring. busy: of them in which a RING command ran.
         overlap: of those, the part in which the array worked or waited for something else. bytes: of collectives.
-        links: ``tile0.clockwise`` and so on, to ``flits`` a cycle and ``stalls``, the share of cycles without credit.
+        links: ``tile0.clockwise`` and so on, to ``flits`` a cycle, those of them that were ``forwarded`` for other
+        stops, and ``stalls``, the share of cycles in which a flit could not go.
         """
         if self.config.tiles == 1:
             return {}
@@ -164,9 +165,8 @@ class Profile:
         links = {}
         for tile in range(self.config.tiles):
             for way in ("clockwise", "counterclockwise"):
-                flits, stalls = (self._per_cycle(self.counters[f"tile{tile}.ring.{kind}_{way}"])
-                                 for kind in ("flits", "stalls"))
-                links[f"tile{tile}.{way}"] = {"flits": flits, "stalls": stalls}
+                links[f"tile{tile}.{way}"] = {kind: self._per_cycle(self.counters[f"tile{tile}.ring.{kind}_{way}"])
+                                              for kind in ("flits", "forwarded", "stalls")}
         return {"share": idle / cycles if cycles else 0.0, "busy": busy / cycles if cycles else 0.0,
                 "overlap": max(0.0, 1 - idle / busy) if busy else 0.0, "bytes": self.total("ring.bytes"),
                 "links": links}
@@ -246,7 +246,7 @@ class Profile:
                 ("ring", f"{ring['busy']:.1%}", f"cycles with a RING command, {ring['overlap']:.1%} of them hidden "
                                                 f"behind other work; {ring['bytes']:,} bytes"),
                 ("fullest link", f"{link['flits']:.2f} flit/cycle", f"{fullest}; {link['stalls']:.1%} of the cycles "
-                                                                    "without a credit"),
+                                                                    "it could not go"),
             ]
         for row in rows:
             table.add_row(*row)

@@ -34,7 +34,7 @@ def test_communication_bound():
     ring = p.communication
     assert ring["share"] == pytest.approx(0.65) and ring["busy"] == pytest.approx(0.8)
     assert ring["overlap"] == pytest.approx(1 - 130 / 160) and ring["bytes"] == 640
-    assert ring["links"]["tile0.clockwise"] == {"flits": 0.5, "stalls": 0.0}
+    assert ring["links"]["tile0.clockwise"] == {"flits": 0.5, "forwarded": 0.0, "stalls": 0.0}
     assert ring["links"]["tile1.counterclockwise"]["stalls"] == pytest.approx(0.1)
     assert "fullest link" in p.summary() and "communication" in p.to_dict()
 
