@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from ringloom.sim.progress import Progress, reporting
 from ringloom.sim.simulator import RESET_CYCLES
 from ringloom.sim.waves import block_error
 
-from .build import Builder, scopes
+from .build import Builder, cores, scopes
 from .toolchain import BuildError
 
 __all__ = ["VerilatedSimulator"]
 
+_THREADS = "RINGLOOM_THREADS"  # environment: threads of a simulation of several tiles; all cores by default
 _CHUNK = 50_000  # cycles in one call of the library: Ctrl-C is seen between two
 _CHANNELS = {4: "AW", 5: "W", 6: "B", 7: "AR", 8: "R"}  # as Status in harness.cpp
 _FOREVER = (1 << 64) - 1
@@ -31,7 +33,8 @@ class _Member(ctypes.Structure):
 
 
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    "rl_create": (ctypes.c_void_p, [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64]),
+    "rl_create": (ctypes.c_void_p, [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.c_uint64,
+                                    ctypes.c_uint32]),
     "rl_destroy": (None, [ctypes.c_void_p]),
     "rl_cycle": (ctypes.c_uint64, [ctypes.c_void_p]),
     "rl_reset": (None, [ctypes.c_void_p, ctypes.c_uint32]),
@@ -76,6 +79,14 @@ def _state(library: ctypes.CDLL, device: int | None) -> dict[tuple[int, str], tu
     raise AssertionError
 
 
+def _threads(tiles: int) -> int:
+    """Threads that share the tiles of a device."""
+    text = os.environ.get(_THREADS, "")
+    if text and not (text.isdecimal() and int(text)):
+        raise ValueError(f"{_THREADS} = {text!r}: must be a number of threads, at least 1")
+    return min(tiles, int(text) if text else cores())
+
+
 def _check_writable(path: Path) -> None:
     """Raise ``OSError`` where no file can be written to ``path``."""
     there = path.exists()
@@ -114,6 +125,7 @@ class VerilatedSimulator:
         self._memory = [np.zeros(config.memory.bytes, np.uint8) for _ in range(config.tiles)]
         self._waves_library = False
         self._sink: CommandSink | None = None
+        self._helpers = _threads(config.tiles) - 1
         self._library, self._device = self._make(waves=False)
 
     def _make(self, waves: bool) -> tuple[ctypes.CDLL, int | None]:
@@ -131,7 +143,7 @@ class VerilatedSimulator:
                     raise BuildError(f"the library that was just built does not load: {error}") from error
         tiles = self.config.tiles
         pointers = (ctypes.c_void_p * tiles)(*(memory.ctypes.data for memory in self._memory))
-        device = library.rl_create(pointers, self.config.memory.bytes, axi_driver.BUS_LIMIT)
+        device = library.rl_create(pointers, self.config.memory.bytes, axi_driver.BUS_LIMIT, self._helpers)
         library.rl_reset(device, RESET_CYCLES)
         return library, device
 

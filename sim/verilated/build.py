@@ -22,7 +22,7 @@ from .clock_gate import gated_clocks
 from .models import Model, models, ports_header, registered_reset, scopes, state_header, top_ports
 from .toolchain import BuildError, Compiler, find_compiler, find_verilator, run
 
-__all__ = ["Builder", "for_simulation", "top_ports", "scopes"]
+__all__ = ["Builder", "cores", "for_simulation", "top_ports", "scopes"]
 
 _HERE = Path(__file__).parent
 HARNESS = "harness.cpp"
@@ -158,7 +158,7 @@ class Builder:
         self._zig.start()
         self.progress(f"verilating (Verilog to C++{', a second time for waves' if waves else ''})")
         quick, parts = for_simulation(verilog), models(verilog)
-        with ThreadPoolExecutor(_cores()) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             folders = list(pool.map(lambda part: self._verilate(quick, part, waves, scratch), parts))
         headers = [state_header((folder / f"{part.prefix}___024root.h").read_text(), part)
                    for folder, part in zip(folders, parts, strict=True)]
@@ -200,7 +200,7 @@ class Builder:
         units = [unit for folder in folders for unit in _units(folder)]
         driver = folders[0] / "unit_harness.cc"
         driver.write_text(f'#include "{harness}"\n')
-        with ThreadPoolExecutor(_cores()) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             futures = [pool.submit(self._object, unit, unit.with_suffix(".o"), level, folders)
                        for unit, level in (*units, (driver, _FAST))]
             futures += [pool.submit(runtime, name) for name in sorted(names)]
@@ -229,7 +229,7 @@ def _units(folder: Path) -> list[tuple[Path, str]]:
         kinds["slow" if "Slow" in path.stem else "trace" if "__Trace" in path.stem else "fast"].append(path)
     for (kind, members), level in zip(kinds.items(), (_FAST, _RUNTIME, _SLOW), strict=True):
         total = sum(path.stat().st_size for path in members)
-        count = min(len(members), max(_cores(), round(total / _UNIT_BYTES)))
+        count = min(len(members), max(cores(), round(total / _UNIT_BYTES)))
         shares: list[list[Path]] = [[] for _ in range(count)]
         for path in members:
             min(shares, key=lambda share: sum(p.stat().st_size for p in share)).append(path)
@@ -242,7 +242,8 @@ def _units(folder: Path) -> list[tuple[Path, str]]:
     return jobs
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores this process may use."""
     return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 

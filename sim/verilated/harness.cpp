@@ -149,12 +149,13 @@ int read(Device& device, Port port, uint32_t width, uint64_t address, uint32_t b
 
 extern "C" {
 
-// memory: one pointer a tile, each to `bytes` bytes that outlive the device.
-Device* rl_create(uint8_t** memory, uint64_t bytes, uint64_t limit) {
+// memory: one pointer a tile, each to `bytes` bytes that outlive the device. helpers: threads beside the caller's.
+Device* rl_create(uint8_t** memory, uint64_t bytes, uint64_t limit, uint32_t helpers) {
     auto* device = new Device;
     for (int tile = 0; tile < RL_TILES; ++tile) device->memory[tile] = memory[tile];
     device->beat_mask = bytes / kBeat - 1;
     device->limit = limit;
+    device->help(helpers);
     return device;
 }
 
@@ -216,7 +217,7 @@ void rl_commands_taken(Device* device) { device->commands.clear(); }
 // Everything a model stores, so that one built from the same Verilog can go on where this one stands: names and places
 // from `base` on. Models are numbered from 0; behind the last one there is no table.
 const Member* rl_state(Device* device, uint32_t model, void** base, uint32_t* count) {
-    device->settle();
+    device->settle_all();
     return device->state(model, base, count);
 }
 
@@ -230,7 +231,7 @@ void rl_adopted(Device* device, uint64_t cycle) {
 // scopes: hierarchical names; none: everything. Cycles count from now. 0: the file cannot be written.
 int rl_waves_start(Device* device, const char* path, const char* const* scopes, uint32_t count, uint64_t from,
                    uint64_t to) {
-    device->settle();
+    device->settle_all();
     device->waves.reset();
     device->file = device->new_file();
     auto waves = std::make_unique<VerilatedVcdC>(device->file.get());

@@ -2,7 +2,8 @@
 //
 // No output of a tile depends on its inputs within a cycle. So all models see the clock rise with the inputs of the
 // cycle; then the tiles' outputs, which are final, are put on the shell's inputs, the shell settles, and its outputs
-// are put on the tiles'. That is what one model of everything would do.
+// are put on the tiles'. That is what one model of everything would do. Tiles know nothing of each other meanwhile, so
+// that several threads may share them.
 //
 // ports.h: RL_STORAGE(X) calls X(port, prefix) for the RL_PORTS storage ports of a tile; RL_TO_SHELL(X) and
 // RL_TO_TILES(X) call X(tile, member of the shell, member of the tile) for every wire between them.
@@ -13,11 +14,14 @@
 #include "Vringloom___024root.h"
 #include "Vtile.h"
 #include "Vtile___024root.h"
+#include "crew.h"
 #include "model.h"
 #if RL_WAVES
 #include "joined.h"
 #endif
 #include "state.h"
+
+#include <algorithm>
 
 
 void Vringloom___024root___eval_settle(Vringloom___024root* root);
@@ -28,7 +32,8 @@ namespace {
 struct Device : DeviceBase {
     std::unique_ptr<Vringloom> top;
     std::unique_ptr<Vtile> tiles[RL_TILES];
-    Access accesses[RL_TILES][RL_PORTS];
+    uint64_t words[RL_TILES][RL_PORTS] = {};  // what the DRAMs' command buses show in this cycle
+    std::unique_ptr<Crew> crew;
 
     Device() {
         top = std::make_unique<Vringloom>(&context, "shell");
@@ -39,9 +44,18 @@ struct Device : DeviceBase {
             tiles[tile]->number = tile;
         }
         reset(true);
+        help(0);
+    }
+
+    void help(uint32_t helpers) {
+        crew.reset();
+        crew = std::make_unique<Crew>(
+            std::min<uint32_t>(helpers, RL_TILES - 1),
+            [](void* device, uint32_t tile) { static_cast<Device*>(device)->tile_edge(tile); }, this);
     }
 
     void finish() {
+        crew.reset();
         top->final();
         for (auto& tile : tiles) tile->final();
     }
@@ -64,9 +78,9 @@ struct Device : DeviceBase {
 #define X(tile, outside, inside) tiles[tile]->inside = top->outside;
         RL_TO_TILES(X)
 #undef X
-        for (auto& tile : tiles) tile->eval();
     }
 
+    // Tiles settle when their clock is about to rise, or when somebody looks.
     void settle() {
         if (dirty) {
             top->eval();
@@ -75,38 +89,55 @@ struct Device : DeviceBase {
         }
     }
 
-    void edge() {
+    void settle_all() {
         settle();
-        for (int number = 0; number < RL_TILES; ++number) {
-            Vtile& tile = *tiles[number];
+        for (auto& tile : tiles) tile->eval();
+    }
+
+    void tile_edge(uint32_t number) {
+        Vtile& tile = *tiles[number];
+        Access accesses[RL_PORTS];
+        tile.eval();
 #define X(port, prefix)                                                                            \
-    accesses[number][port].sample(tile.prefix##enable, tile.prefix##write, tile.prefix##address & beat_mask, \
-                                  tile.prefix##strobe, tile.prefix##write_data, memory[number]);
-            RL_STORAGE(X)
+    accesses[port].sample(tile.prefix##enable, tile.prefix##write, tile.prefix##address & beat_mask, \
+                          tile.prefix##strobe, tile.prefix##write_data, memory[number]);
+        RL_STORAGE(X)
 #undef X
 #if RL_COMMANDS
-#define X(port, prefix) take(number * RL_PORTS + port, tile.prefix##commands);
-            if (recording) { RL_STORAGE(X) }
+#define X(port, prefix) words[number][port] = tile.prefix##commands;
+        if (recording) { RL_STORAGE(X) }
 #undef X
 #endif
+        tile.clk = 1;
+        tile.eval();
+#define X(port, prefix) accesses[port].answer(tile.prefix##read_data);
+        RL_STORAGE(X)
+#undef X
+        tile.clk = 0;
+    }
+
+    void edge() {
+        settle();
+#if RL_WAVES
+        if (waves) {
+            settle_all();
+            record(kCycleTime / 2);
         }
-        record(kCycleTime / 2);
+#endif
         top->clk = 1;
         top->eval();
-        for (int number = 0; number < RL_TILES; ++number) {
-            Vtile& tile = *tiles[number];
-            tile.clk = 1;
-            tile.eval();
+        crew->run(RL_TILES);
+        if (recording) {
+            for (uint64_t port = 0; port < RL_TILES * RL_PORTS; ++port) take(port, words[port / RL_PORTS][port % RL_PORTS]);
         }
         ++cycle;
-        record(0);
-        for (int number = 0; number < RL_TILES; ++number) {
-            Vtile& tile = *tiles[number];
-#define X(port, prefix) accesses[number][port].answer(tile.prefix##read_data);
-            RL_STORAGE(X)
-#undef X
-            tile.clk = 0;
+#if RL_WAVES
+        if (waves) {
+            for (auto& tile : tiles) tile->clk = 1;
+            record(0);
+            for (auto& tile : tiles) tile->clk = 0;
         }
+#endif
         top->clk = 0;
         to_shell();
         to_tiles();

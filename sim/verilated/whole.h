@@ -23,6 +23,8 @@ struct Device : DeviceBase {
 
     void finish() { top->final(); }
 
+    void help(uint32_t) {}  // one model is for one thread
+
     void reset(bool on) { set_reset(*top, on); }
 
     void settle() {
@@ -31,6 +33,8 @@ struct Device : DeviceBase {
             dirty = false;
         }
     }
+
+    void settle_all() { settle(); }
 
     void edge() {
         settle();

@@ -322,3 +322,18 @@ def test_collectives_beside_copies(tiles, number):
         completion = base(CONFIG, t) + COMPLETION
         expected[completion:completion + 64] = pool[completion:completion + 64]
     assert np.array_equal(pool, expected)
+
+
+def test_threads_change_nothing(monkeypatch):
+    traces = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("RINGLOOM_THREADS", threads)
+        many = Many(VerilatedSimulator(CONFIG, quiet))
+        many.fill(9)
+        run_copies(many, random_copies(CONFIG, 9, 10))
+        traces.append((many.ends, many.pool().tobytes()))
+        many.simulator.close()
+    assert traces[0] == traces[1]
+    monkeypatch.setenv("RINGLOOM_THREADS", "0")
+    with pytest.raises(ValueError, match="at least 1"):
+        VerilatedSimulator(CONFIG, quiet)
