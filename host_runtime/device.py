@@ -112,6 +112,7 @@ class Device(Collectives):
         """Useful multiply-accumulates of all jobs that ended well."""
         self.jobs = 0
         """Jobs that ended well."""
+        self._reset_cycle = simulator.cycle
         self.power_on = selftests.power_on(self, selftest)
         """The self-test at power-on."""
         self._jobs.start()
@@ -444,7 +445,7 @@ class Device(Collectives):
     def telemetry(self) -> dict[str, Any]:
         """What the device has done since its reset: ``uptime_cycles``; of each tile ``jobs``, ``faults`` (jobs that did
         not end well) and ``busy_cycles`` in which it ran jobs; with firmware, which answers this, jobs and faults of
-        each queue. Self-tests do not count.
+        each queue. The self-test at power-on does not count.
         """
         self._check_open()
         control = self.regs.control

@@ -100,11 +100,13 @@ def test_stuck_memory_lines_are_found_and_named(simulator, kind, bits, test):
     chance = random.Random(13)
     for bit in chance.sample(bits, 11):
         for value in (0, 1):
-            with pytest.raises(rl.DeviceFault, match=f"self-test failed: tile 0, .*{'address ' * (kind == 'address')}"
-                                                     rf"bits \[{bit + 5 * (kind == 'address')}\]") as raised:
+            with pytest.raises(rl.DeviceFault, match="self-test failed: tile 0, ") as raised:
                 switch_on(simulator, kind=kind, bit=bit, value=value)
-            # A line of the interleave is not at its end in one port alone: the march may meet it first.
-            assert raised.value.where["test"] in {test, "address"}
+            if kind == "address" and 32 << bit == CONFIG.memory.interleave_bytes:
+                continue  # it makes two ports one: the march meets that first
+            assert raised.value.where["test"] == test
+            name = f"address bits [{bit + 5}]" if kind == "address" else f"0, bits [{bit}]"
+            assert name in str(raised.value), (bit, value)
     device = rl.Device(CONFIG, simulator, selftest=False)
     assert device.power_on.state == "skipped"
     finding, = [f for f in device.selftest(memory_bytes=BYTES).faults if f.test != "array"]
