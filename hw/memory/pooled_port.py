@@ -190,9 +190,10 @@ class PooledPort(wiring.Component):
         m.d.comb += [
             for_ring.eq(answer.p.tag[ORIGIN_BITS:] == Client.RING),
             others.valid.eq(answer.valid & for_ring),
-            *(others.payload[name].eq(answer.payload[name]) for name in names),
-            others.p.tag.eq(answer.p.tag),
         ]
+        with m.If(others.valid):  # wide words that nobody needs cost a simulator time
+            m.d.comb += [*(others.payload[name].eq(answer.payload[name]) for name in names),
+                         others.p.tag.eq(answer.p.tag)]
         sources = [*self.remote_responses, answer]
         valids = [*(source.valid for source in self.remote_responses), answer.valid & ~for_ring]
         last, choice, turn, held = Signal(range(3)), Signal(range(3)), Signal(range(3)), Signal()

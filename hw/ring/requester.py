@@ -107,15 +107,19 @@ class RemoteRequester(wiring.Component):
             request, beat = self.requests[p], self.write_data[p]
             whole, way, goes = Signal(name=f"whole{p}"), Signal(name=f"way{p}"), Signal(name=f"goes{p}")
             filled, flit = Signal(body, name=f"body{p}"), Signal(flit_layout(config), name=f"flit{p}")
+            with m.If(request.valid):  # wide words that nobody needs cost a simulator time
+                m.d.comb += [
+                    *(filled[name].eq(request.payload[name]) for name in ("address", "tag", "context", "epoch")),
+                    filled.kind.eq(Mux(request.p.write, Request.WRITE, Request.READ)),
+                    filled.port.eq(p),
+                    flit.destination.eq(tile_of(config, request.p.address)), flit.source.eq(self.stop), flit.last.eq(1),
+                    flit.body.eq(filled),
+                ]
+                with m.If(request.p.write):
+                    m.d.comb += [filled.data.eq(beat.p.data), filled.strobe.eq(beat.p.strobe)]
             m.d.comb += [
                 whole.eq(request.valid & (beat.valid | ~request.p.write)),
                 way.eq(route(stops(config), self.stop, flit.destination)),
-                *(filled[name].eq(request.payload[name]) for name in ("address", "tag", "context", "epoch")),
-                filled.kind.eq(Mux(request.p.write, Request.WRITE, Request.READ)),
-                filled.port.eq(p),
-                filled.data.eq(beat.p.data), filled.strobe.eq(beat.p.strobe),
-                flit.destination.eq(tile_of(config, request.p.address)), flit.source.eq(self.stop), flit.last.eq(1),
-                flit.body.eq(filled),
                 goes.eq(whole & Mux(way, registers[1].i[p].ready, registers[0].i[p].ready)),
                 request.ready.eq(goes), beat.ready.eq(goes & request.p.write),
             ]
@@ -125,11 +129,14 @@ class RemoteRequester(wiring.Component):
         # -- signals
         notice, way = self.notices, Signal(name="signal_way")
         filled, flit = Signal(body, name="signal_body"), Signal(flit_layout(config), name="signal")
+        with m.If(notice.valid):
+            m.d.comb += [
+                filled.kind.eq(Request.SIGNAL), filled.address.eq(notice.p.semaphore),
+                filled.context.eq(notice.p.context), filled.epoch.eq(notice.p.epoch),
+                flit.destination.eq(notice.p.tile), flit.source.eq(self.stop), flit.last.eq(1), flit.body.eq(filled),
+            ]
         m.d.comb += [
             way.eq(route(stops(config), self.stop, notice.p.tile)),
-            filled.kind.eq(Request.SIGNAL), filled.address.eq(notice.p.semaphore),
-            filled.context.eq(notice.p.context), filled.epoch.eq(notice.p.epoch),
-            flit.destination.eq(notice.p.tile), flit.source.eq(self.stop), flit.last.eq(1), flit.body.eq(filled),
             notice.ready.eq(Mux(way, registers[1].i[ports].ready, registers[0].i[ports].ready)),
         ]
         for direction, register in enumerate(registers):
@@ -142,12 +149,11 @@ class RemoteRequester(wiring.Component):
             for p in range(ports):
                 response = self.responses[p][direction]
                 its = Signal(name=f"its{p}_{direction}")
-                m.d.comb += [
-                    its.eq(answer.port == p),
-                    response.valid.eq(eject.valid & its),
-                    *(response.payload[name].eq(answer[name])
-                      for name in ("data", "tag", "write", "error", "context", "epoch")),
-                ]
-                with m.If(its):
-                    m.d.comb += eject.ready.eq(response.ready)
+                m.d.comb += [its.eq(answer.port == p), response.valid.eq(eject.valid & its)]
+                with m.If(response.valid):
+                    m.d.comb += [
+                        eject.ready.eq(response.ready),
+                        *(response.payload[name].eq(answer[name])
+                          for name in ("data", "tag", "write", "error", "context", "epoch")),
+                    ]
         return m

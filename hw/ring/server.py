@@ -77,8 +77,9 @@ class RemoteServer(wiring.Component):
             able.eq(eject.valid & ~signals & (beats.w_rdy | (body.kind == Request.READ))),
             eject.ready.eq(Mux(body.kind == Request.SIGNAL, ~signalled if direction else 1, able & ready)),
             beats.w_en.eq(able & ready & (body.kind == Request.WRITE)),
-            beats.w_data.eq(Cat(body.data, body.strobe, port)),
         ]
+        with m.If(beats.w_en):  # wide words that nobody needs cost a simulator time
+            m.d.comb += beats.w_data.eq(Cat(body.data, body.strobe, port))
         for p in range(config.ports):
             request, write = self.requests[p][direction], self.write_data[p][direction]
             m.d.comb += [
@@ -87,8 +88,9 @@ class RemoteServer(wiring.Component):
                 request.p.write.eq(body.kind == Request.WRITE),
                 request.p.tag.eq(Cat(body.tag, body.port, eject.p.source)),
                 write.valid.eq(beats.r_rdy & (head.port == p)),
-                write.p.data.eq(head.data), write.p.strobe.eq(head.strobe),
             ]
+            with m.If(write.valid):
+                m.d.comb += [write.p.data.eq(head.data), write.p.strobe.eq(head.strobe)]
             with m.If(port == p):
                 m.d.comb += ready.eq(request.ready)
             with m.If(head.port == p):
@@ -112,10 +114,13 @@ class RemoteServer(wiring.Component):
                                  response.p.tag[TAG_BITS + PORT_BITS:])
             body, flit = Signal(response_body(config), name=f"body{p}"), Signal(flit_layout(config), name=f"flit{p}")
             way = Signal(name=f"way{p}")
+            with m.If(response.valid):
+                m.d.comb += [
+                    *(body[name].eq(response.payload[name]) for name in ("data", "write", "error", "context", "epoch")),
+                    body.tag.eq(tag), body.port.eq(port),
+                    flit.destination.eq(source), flit.source.eq(self.stop), flit.last.eq(1), flit.body.eq(body),
+                ]
             m.d.comb += [
-                *(body[name].eq(response.payload[name]) for name in ("data", "write", "error", "context", "epoch")),
-                body.tag.eq(tag), body.port.eq(port),
-                flit.destination.eq(source), flit.source.eq(self.stop), flit.last.eq(1), flit.body.eq(body),
                 way.eq(route(stops(config), self.stop, source)),
                 response.ready.eq(Mux(way, registers[1].i[p].ready, registers[0].i[p].ready)),
             ]
