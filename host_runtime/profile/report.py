@@ -98,8 +98,9 @@ class Profile:
     @property
     def cycles(self) -> int:
         """Cycles in which a job ran, on whichever tiles."""
+        counters = self.counters
         if self.config.tiles == 1:
-            return self.counters["tile0.cycles"]
+            return counters["tile0.cycles"]
         total, end = 0, 0
         for first, last in sorted(self._spans):  # with firmware, jobs of several queues run side by side
             total += max(0, last - max(first, end))

@@ -330,7 +330,7 @@ def test_reset(device):
 
 
 def test_registers(device):
-    assert device.regs.control.tiles == 1 and "doorbell" in dir(device.regs.control)
+    assert device.regs.control.tiles == device.config.tiles and "doorbell" in dir(device.regs.control)
     device.regs.tile0.job_low = 0x1240
     assert device.regs.tile0.job_low == 0x1240
     assert works(device)
