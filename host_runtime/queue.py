@@ -317,7 +317,8 @@ class JobQueue:
         """What each engine of the job's tiles does, in words, from the state registers."""
         many = self._device.config.tiles > 1
         lines = []
-        for number in job.programs or range(self._device.config.tiles):
+        # the firmware chooses the tile of a queue's job
+        for number in job.programs if job.queue is None else range(self._device.config.tiles):
             tile = getattr(self._device.regs, f"tile{number}")
             for engine in (*_ENGINES, "ring") if many else _ENGINES:
                 value = getattr(tile, f"{engine}_state")
