@@ -9,6 +9,7 @@ import pytest
 
 import ringloom as rl
 from ringloom.numerics.reference import qlinear_matmul
+from tests.support.bare import BARE
 
 ARRAYS = [(1, 1), (2, 3), (3, 5), (4, 8), (8, 4), (16, 16), (32, 32)]
 DEVICES = {
@@ -34,8 +35,8 @@ def device(request):
     if not isinstance(array, str):
         rows, columns = array
         preset = "tiny"
-        overrides = {"tile.array.rows": rows, "tile.array.columns": columns, "memory.bytes": 1 << 20,
-                     "control.kind": "direct", "tile.accumulator.bytes": max(4096, 64 * columns),
+        overrides = {**BARE, "tile.array.rows": rows, "tile.array.columns": columns, "memory.bytes": 1 << 20,
+                     "tile.accumulator.bytes": max(4096, 64 * columns),
                      "tile.scratchpad.weight_bytes": max(4096, 2 * rows * columns)}
     with rl.open(preset, sim=simulator, overrides=overrides) as dev:
         yield dev

@@ -6,6 +6,8 @@ import pytest
 
 from ringloom.hw import config as configs
 from ringloom.hw.config import ConfigError, DeviceConfig
+from ringloom.hw.memory.hbm.patience import patience_cycles
+from tests.support.bare import bare
 
 
 def test_presets():
@@ -16,12 +18,19 @@ def test_presets():
     for name in configs.presets():
         config = configs.load(name)
         assert config.name == name and config.tiles == 1
-        assert (config.memory.kind, config.control.kind) == ("ideal", "firmware")
+        assert (config.memory.kind, config.control.kind) == ("hbm", "firmware")
+    memories = {name: configs.load(name).memory for name in configs.presets()}
+    assert {name: (memory.timing, memory.pseudo_channels) for name, memory in memories.items()} == {
+        "tiny": ("tiny", 1), "edge": ("lpddr4", 1), "inference": ("hbm2", 4), "training": ("hbm2", 4)}
+    for name in configs.presets():   # one cycle is one tCK
+        assert configs.load(name).clock_hz == pytest.approx(1e12 / configs.load(name).timing.clock_ps)
 
 
 def test_derived_values():
     config = configs.load("inference")
-    assert (config.ports, config.line_bytes, config.address_bits) == (2, 64, 26)
+    assert (config.ports, config.line_bytes, config.address_bits) == (4, 128, 26)
+    assert config.peak_bytes_per_cycle == 64 and configs.load("edge").peak_bytes_per_cycle == 4
+    assert (bare("inference").ports, bare("inference").peak_bytes_per_cycle) == (2, 64)
     assert config.tile.array.load_cycles == 4 and config.tile.array.macs_per_cycle == 256
     assert config.tile.activation_blocks == config.tile.weight_blocks == 4096
     assert config.tile.accumulator_words == 1024
@@ -86,10 +95,12 @@ def test_hash_follows_the_hardware_alone():
     ({"tile.array.rows": '!!int "x"'}, ["tile.array.rows", "not a YAML value"]),
     ({"tile.array.rows": '!!timestamp "x"'}, ["tile.array.rows", "not a YAML value"]),
     ({"tile.array.rows": "[" * 5000}, ["tile.array.rows", "not a YAML value"]),
-    ({"control.watchdog_cycles": 4000, "ideal.latency": 1000}, ["control.watchdog_cycles = 4000", "at least 4256"]),
-    ({"control.watchdog_cycles": 8255, "ideal.jitter": 1000, "ideal.write_delay": 968},
+    ({"memory.kind": "ideal", "control.watchdog_cycles": 4000, "ideal.latency": 1000},
+     ["control.watchdog_cycles = 4000", "at least 4256"]),
+    ({"memory.kind": "ideal", "control.watchdog_cycles": 8255, "ideal.jitter": 1000, "ideal.write_delay": 968},
      ["control.watchdog_cycles = 8255", "at least 8256"]),
-    ({"control.watchdog_cycles": 2000, "ideal.bytes_per_cycle": 4}, ["at least 2176", "bytes_per_cycle"]),
+    ({"memory.kind": "ideal", "control.watchdog_cycles": 2000, "ideal.bytes_per_cycle": 4},
+     ["at least 2176", "bytes_per_cycle"]),
     ({"control.watchdog_cycles": 5000, "memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1},
      ["control.watchdog_cycles = 5000", "at least", "'tiny'", "memory.refresh"]),
     ({5: 1}, ["override 5", "dotted key"]),
@@ -105,7 +116,11 @@ def test_refusals(overrides, words):
 
 
 def test_watchdog_that_is_long_enough():
-    configs.load("tiny", {"control.watchdog_cycles": 4256, "ideal.latency": 1000})
+    bare("tiny", {"control.watchdog_cycles": 4256, "ideal.latency": 1000})
+    patience = patience_cycles(configs.load("tiny").memory, configs.load("tiny").timing)
+    configs.load("tiny", {"control.watchdog_cycles": patience})
+    with pytest.raises(ConfigError, match=f"at least {patience}"):
+        configs.load("tiny", {"control.watchdog_cycles": patience - 1})
 
 
 @pytest.mark.parametrize("source", [5, None, b"tiny", 2.5, ["tiny"], "a" * 5000, "a\0b", ""])
