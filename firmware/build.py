@@ -58,7 +58,7 @@ def header(config: DeviceConfig) -> str:
 def _selftest(config: DeviceConfig) -> list[str]:
     """The job that tests the array, and how long the power-on self-test may take."""
     test = array_test(config)
-    slowest = config.ideal.patience_cycles if config.memory.kind == "ideal" else 2000
+    slowest = config.ideal.patience_cycles if config.memory.kind == "ideal" else 750
     patience = 1000 + 4 * slowest
     values = {"ADDRESS_BITS": config.address_bits, "RESULTS": test.results, "ROW_BYTES": test.row_bytes,
               "WORDS": len(test.image) // 4, "ADDRESSES": len(test.addresses), "PORTS": config.ports,

@@ -185,7 +185,9 @@ def _memory(device: "Device", tile: int, beats: int) -> tuple[str, list[Finding]
             result = device.regs.mailbox.selftest
             faults = [_finding(device, result)] if result & 0xFF == State.FAILED else []
         else:
-            wrong = march(device, 0, beats) or walk(device, list(walks(config)))
+            base = tile * config.memory.bytes
+            wrong = (march(device, base // BEAT_BYTES, beats)
+                     or walk(device, [[base + address for address in addresses] for addresses in walks(config)]))
             faults = [Finding(wrong[0], tile, None, None, *wrong[1:])] if wrong else []
     finally:
         for (start, size), data in zip(touched, saved, strict=True):
@@ -219,14 +221,19 @@ def _array(device: "Device", tile: int, _: int) -> tuple[str, list[Finding]]:
     view[:] = 0
     view[:len(test.image)] = np.frombuffer(test.bound(program.address), np.uint8)
     view[:DESCRIPTOR.bytes] = np.frombuffer(DESCRIPTOR.encode(**head | {"job": job.number}), np.uint8)
-    job.program = program
-    device._jobs.add(job)
+    job.program, job.tile = program, tile
+    queue = None
+    if config.control.kind == "firmware" and config.tiles > 1:  # the default queue's jobs run on any tile
+        job.queue = queue = device.queue(tiles=[tile], priority=255)
     try:
+        device._jobs.add(job)
         job.wait()
     except Error as error:
         return what, [Finding("array", tile, address=program.address, text=f"the test of the array ended: {error}")]
     finally:
         device.jobs -= job.status == "done"
+        if queue is not None:
+            queue.close()
     size = len(EXPECTED) * test.rows * test.row_bytes
     results = view[test.results:test.results + size].view(np.int32).reshape(len(EXPECTED), test.rows, -1)
     faults = []
