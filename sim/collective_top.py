@@ -12,7 +12,7 @@ from ringloom.hw.memory.hbm.memory import HbmMemory
 from ringloom.hw.memory.ideal import IdealMemory
 from ringloom.hw.memory.port import CONTEXT_BITS, EPOCH_BITS, StoragePort
 from ringloom.hw.ring.collective.engine import RingEngine
-from ringloom.hw.ring.flit import NETWORKS, STOP_BITS, Direction, Network, RingLink
+from ringloom.hw.ring.flit import STOP_BITS, Direction, Network, RingLink
 from ringloom.hw.ring.link import LinkStages
 from ringloom.hw.ring.stop import RingStop
 
@@ -80,7 +80,7 @@ class CollectiveNode(wiring.Component):
                 m.d.comb += [sink.payload.eq(source.payload), sink.valid.eq(source.valid & ~held),
                              source.ready.eq(sink.ready & ~held)]
         for direction in Direction:
-            for network in range(NETWORKS):
+            for network in Network:
                 if (network, direction) not in used:
                     m.d.comb += stop.eject[network][direction].ready.eq(1)
             m.submodules[f"link_{direction.name.lower()}"] = link = LinkStages(config=config)
