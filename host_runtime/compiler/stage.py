@@ -69,7 +69,7 @@ def compile_stage(layers: Sequence[StageLayer], config: DeviceConfig, stage: Sta
                 if operation.engine == "store" and i == len(layers) - 1:
                     outputs[batch].append(operation)
                 operation.after = after
-                if operation.buffer in layer.places:
+                if operation.buffer is not None and operation.buffer in layer.places:
                     operation.buffer, offset = layer.places[operation.buffer]
                     operation.fields["address"] += offset
                 operations.append(operation)
