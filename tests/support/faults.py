@@ -116,5 +116,5 @@ class VerilatedFaults(VerilatedSimulator):
         self.break_bit()
 
     def break_bit(self, **fault):
-        address, size = _state(self._library, self._device)["fault"]
+        address, size = _state(self._library, self._device)[0, "fault"]
         ctypes.memmove(address, LAYOUT.const(QUIET | fault).as_value().value.to_bytes(size, "little"), size)
