@@ -136,7 +136,7 @@ def power_on(device: "Device", wanted: bool) -> PowerOn:
                               code="SELF_TEST", where={"test": "core"})
         with device._bus():
             device.simulator.run(200 if wanted else 10)
-    if result & 0xFF == State.FAILED:
+    if wanted and result & 0xFF == State.FAILED:
         finding = _finding(device, result)
         raise DeviceFault(f"the power-on self-test failed: {finding}. Open with selftest=False to use the rest of the "
                           "device; `ringloom selftest` tells all", code="SELF_TEST", address=finding.address,

@@ -107,6 +107,7 @@ def test_stuck_memory_lines_are_found_and_named(simulator, kind, bits, test):
             assert raised.value.where["test"] == test
             name = f"address bits [{bit + 5}]" if kind == "address" else f"0, bits [{bit}]"
             assert name in str(raised.value), (bit, value)
+    simulator.reset()
     device = rl.Device(CONFIG, simulator, selftest=False)
     assert device.power_on.state == "skipped"
     finding, = [f for f in device.selftest(memory_bytes=BYTES).faults if f.test != "array"]
