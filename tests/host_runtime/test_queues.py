@@ -136,7 +136,7 @@ def test_a_job_waits_for_the_one_that_writes_its_operand(device, rng):
     with device.queue(priority=9) as queue:
         first = device.submit("qmatmul", x, b, a_scale=1.0, a_zero_point=np.int8(0), b_scale=1.0,
                               b_zero_point=np.int8(0), y_scale=64.0, y_zero_point=np.int8(0))
-        narrow = first._output
+        narrow = first._outputs[0]
         second = queue.submit("matmul", narrow, np.eye(8, dtype=np.int8), out=middle)
         second.wait()
         assert first.done and first.end < second.start
@@ -315,7 +315,7 @@ def fuzz(device, seed, count):
     a, b, expected = operands(rng, 9, 11, 7)
     outcomes = {}
     with device.queue(priority=1, memory=1 << 16) as queue:
-        model = device._submit(queue, "matmul", a, b, {})
+        model = device._submit(queue, "matmul", (a, b), {})
         stream = bytes(model.program._view[64:-64])
         model.wait()
         low, high = queue.window

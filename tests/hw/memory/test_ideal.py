@@ -5,15 +5,15 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.memory.ideal import IdealMemory
+from tests.support.bare import bare
 from tests.support.memory import bench, port_index, storage_process
 
 LIMIT = 4000  # cycles a bench may take
 
 
 def memory_config(preset="tiny", **ideal):
-    return load(preset, {"memory.bytes": 65536, **{f"ideal.{key}": value for key, value in ideal.items()}})
+    return bare(preset, {"memory.bytes": 65536, **{f"ideal.{key}": value for key, value in ideal.items()}})
 
 
 def run(config, scripts, *, pattern=lambda cycle: True, data_lag=lambda: 0, contents=None):

@@ -8,12 +8,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.isa import LOAD, Code, Target
 from ringloom.hw.memory.arbiter import MemoryArbiter
 from ringloom.hw.memory.blocks import block_shapes
 from ringloom.hw.memory.ideal import IdealMemory
 from ringloom.hw.memory.load import LoadEngine
+from tests.support.bare import bare
 from tests.support.load import DEFAULTS, LoadRun, expected_blocks, run_loads
 from tests.support.memory import bench, storage_process
 
@@ -24,7 +24,7 @@ def engine_config(preset="inference", rows=None, columns=None, **overrides):
     changes = {"memory.bytes": 65536, **overrides}
     if rows is not None:
         changes |= {"tile.array.rows": rows, "tile.array.columns": columns, "tile.accumulator.bytes": 65536}
-    return load(preset, changes)
+    return bare(preset, changes)
 
 
 def check(config, commands, **options) -> LoadRun:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from ringloom.hw.config import load
 from ringloom.hw.memory.transposer import Transposer
 from tests.support.bare import bare
 from tests.support.memory import bench
@@ -72,7 +71,7 @@ def transpose(config, lanes, per_write, pieces, *, stall=0.0, seed=0):
     ("inference", 16, 4), ("inference", 1, 64), ("inference", 48, 1),
 ])
 def test_blocks(preset, lanes, per_write):
-    config = load(preset, {"memory.bytes": 65536})
+    config = bare(preset, {"memory.bytes": 65536})
     line = config.line_bytes
     shapes = [(lanes, line), (1, line), (max(1, lanes - 1), 1), (lanes, line - 1), (lanes, per_write), (lanes, line)]
     pieces = [(rows, positions, 1000 * number) for number, (rows, positions) in enumerate(shapes)]
