@@ -13,7 +13,8 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from ringloom.hw.config import DeviceConfig, load
+from ringloom.hw.config import DeviceConfig
+from tests.support.bare import bare
 
 
 def settings() -> dict:
@@ -22,9 +23,9 @@ def settings() -> dict:
 
 
 def config() -> DeviceConfig:
-    """The configuration under test."""
+    """The configuration under test, as ``bare`` makes it."""
     given = settings()
-    return load(given["config"], given.get("overrides"))
+    return bare(given["config"], given.get("overrides"))
 
 
 def note(**values) -> None:
