@@ -128,7 +128,9 @@ struct Device : DeviceBase {
         top->eval();
         crew->run(RL_TILES);
         if (recording) {
-            for (uint64_t port = 0; port < RL_TILES * RL_PORTS; ++port) take(port, words[port / RL_PORTS][port % RL_PORTS]);
+            for (uint64_t port = 0; port < RL_TILES * RL_PORTS; ++port) {
+                take(port, words[port / RL_PORTS][port % RL_PORTS]);
+            }
         }
         ++cycle;
 #if RL_WAVES

@@ -210,8 +210,10 @@ def test_windows_hold_in_other_memories_too(tiles, side):
     assert record["address"] == edge
     pool = tiles.pool()
     assert np.array_equal(pool[edge:], before[edge:])
-    if side == "target":  # commands of one engine end in order; a LOAD at fault stops a STORE that still writes
-        assert np.array_equal(pool[edge - 4 * width:edge - width], before[SOURCE:SOURCE + 3 * width])
+    # Commands of one engine end in order; a LOAD at fault stops a STORE that still writes.
+    got, want = pool[edge - 4 * width:edge - width], before[SOURCE:SOURCE + 3 * width]
+    kept = got == before[edge - 4 * width:edge - width]
+    assert ((got == want) | (kept & (side == "source"))).all()
 
 
 @pytest.mark.parametrize("after", [40, 90, 200])
