@@ -103,7 +103,7 @@ def run(config: str = "inference", sim: str = "verilated", *, overrides: dict[st
         checked += output.size
     accuracy = float((outputs[-1].argmax(axis=1) == labels).mean())
     if waves is not None:
-        tell("recording the first matmul on tiny")
+        tell("recording the first matmul on one tile of tiny")
         mismatches += _record(layers[0], images[:_WAVE_IMAGES], waves)
     return Report(len(images), float_accuracy, accuracy, mismatches, checked, profile, waves)
 
@@ -111,7 +111,7 @@ def run(config: str = "inference", sim: str = "verilated", *, overrides: dict[st
 def _record(layer: Layer, images: np.ndarray, path: Path) -> int:
     """Write the VCD of the first layer on ``tiny``; how many of its values are wrong."""
     device: Device
-    with open("tiny", sim="python") as device:
+    with open("tiny", sim="python", overrides={"tiles": 1}) as device:
         weights = device.prepare(layer.weights, scale=layer.scale, bias=layer.bias)
         with device.waves(path):
             got = device.qmatmul(images, weights, **layer.call())

@@ -305,9 +305,9 @@ class DeviceConfig:
         _rule(1 <= self.tiles <= 16, "tiles", self.tiles, "must lie in 1..16")
         _rule(math.isfinite(self.clock_hz) and self.clock_hz > 0, "clock_hz", self.clock_hz,
               "must be positive and finite")
+        # All tiles may ask one memory, and each beat goes there and back.
+        way = 0 if self.tiles == 1 else 8 * (self.tiles + 1) * (2 + self.ring.link_stages)
         if self.memory.kind == "ideal":
-            # All tiles may ask one memory, and each beat goes there and back.
-            way = 0 if self.tiles == 1 else 8 * (self.tiles + 1) * (2 + self.ring.link_stages)
             patience = self.tiles * self.ideal.patience_cycles + way
             _rule(self.control.watchdog_cycles >= patience, "control.watchdog_cycles", self.control.watchdog_cycles,
                   f"must be at least {patience}, what memories with this ideal.latency, jitter, write_delay and "
@@ -316,10 +316,10 @@ class DeviceConfig:
             from .memory.hbm.address import address_map
             from .memory.hbm.patience import patience_cycles
             address_map(self)
-            patience = patience_cycles(self.memory, self.timing)
+            patience = self.tiles * patience_cycles(self.memory, self.timing) + way
             _rule(self.control.watchdog_cycles >= patience, "control.watchdog_cycles", self.control.watchdog_cycles,
                   f"must be at least {patience}, what a DRAM of timing {self.memory.timing!r} with this memory.refresh,"
-                  " read_queue and write_queue may take without an engine being at fault")
+                  " read_queue and write_queue, and so many tiles, may take without an engine being at fault")
 
     # -- derived, computed here alone ---------------------------------------------------------------
 

@@ -7,9 +7,10 @@ import ringloom as rl
 from ringloom.hw.counters import LOST
 from ringloom.numerics.reference import matmul_reference
 
-TINY = {"memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1, "memory.read_queue": 8,
-        "memory.write_queue": 8, "control.kind": "direct"}
-HBM2 = {"memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4, "control.kind": "direct"}
+ONE = {"tiles": 1, "control.kind": "direct"}
+TINY = ONE | {"memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1, "memory.read_queue": 8,
+              "memory.write_queue": 8}
+HBM2 = ONE | {"memory.kind": "hbm", "memory.timing": "hbm2", "memory.pseudo_channels": 4}
 
 
 def draw(rng, *shape):

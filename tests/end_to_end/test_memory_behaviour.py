@@ -6,7 +6,7 @@ import pytest
 import ringloom as rl
 from ringloom.numerics.reference import matmul_reference, qlinear_matmul
 
-BASE = {"tile.array.rows": 4, "tile.array.columns": 3, "memory.bytes": 1 << 20, "control.kind": "direct"}
+BASE = {"tiles": 1, "tile.array.rows": 4, "tile.array.columns": 3, "memory.bytes": 1 << 20, "control.kind": "direct"}
 MEMORIES = {
     "near": {"ideal.latency": 4},
     "far": {"ideal.latency": 300},

@@ -14,8 +14,8 @@ from ringloom.hw.config import load
 from ringloom.hw.counters import COUNTERS
 
 LATENCY = 32
-OVERRIDES = {"control.kind": "firmware", "memory.kind": "ideal", "ideal.latency": LATENCY, "memory.bytes": 1 << 20,
-             "control.watchdog_cycles": 3000}
+OVERRIDES = {"tiles": 1, "control.kind": "firmware", "memory.kind": "ideal", "ideal.latency": LATENCY,
+             "memory.bytes": 1 << 20, "control.watchdog_cycles": 3000}
 FIRST_COMMAND = LATENCY + 7
 """Cycles from a job's start to its first command at an engine."""
 

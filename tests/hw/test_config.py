@@ -17,7 +17,9 @@ def test_presets():
         "tiny": (4, 4), "edge": (8, 8), "inference": (16, 16), "training": (16, 16)}
     for name in configs.presets():
         config = configs.load(name)
-        assert config.name == name and config.tiles == 1
+        assert config.name == name
+        assert (config.tiles, config.ring.data_bits) == {
+            "tiny": (2, 256), "edge": (1, 256), "inference": (4, 256), "training": (8, 512)}[name]
         assert (config.memory.kind, config.control.kind) == ("hbm", "firmware")
     memories = {name: configs.load(name).memory for name in configs.presets()}
     assert {name: (memory.timing, memory.pseudo_channels) for name, memory in memories.items()} == {
@@ -28,7 +30,7 @@ def test_presets():
 
 def test_derived_values():
     config = configs.load("inference")
-    assert (config.ports, config.line_bytes, config.address_bits) == (4, 128, 26)
+    assert (config.ports, config.line_bytes, config.address_bits) == (4, 128, 28)
     assert config.peak_bytes_per_cycle == 64 and configs.load("edge").peak_bytes_per_cycle == 4
     assert (bare("inference").ports, bare("inference").peak_bytes_per_cycle) == (2, 64)
     assert config.tile.array.load_cycles == 4 and config.tile.array.macs_per_cycle == 256
@@ -57,7 +59,8 @@ def test_hash_follows_the_hardware_alone():
     config = configs.load("tiny")
     assert dataclasses.replace(config, name="x", clock_hz=5.0).hardware_hash() == config.hardware_hash()
     assert configs.load("tiny", {"ideal.latency": 33}).hardware_hash() != config.hardware_hash()
-    assert configs.load("inference").hardware_hash() == configs.load("training").hardware_hash()
+    inference = {"tiles": 4, "ring.data_bits": 256}
+    assert configs.load("inference").hardware_hash() == configs.load("training", inference).hardware_hash()
 
 
 @pytest.mark.parametrize("overrides, words", [
@@ -95,14 +98,14 @@ def test_hash_follows_the_hardware_alone():
     ({"tile.array.rows": '!!int "x"'}, ["tile.array.rows", "not a YAML value"]),
     ({"tile.array.rows": '!!timestamp "x"'}, ["tile.array.rows", "not a YAML value"]),
     ({"tile.array.rows": "[" * 5000}, ["tile.array.rows", "not a YAML value"]),
-    ({"memory.kind": "ideal", "control.watchdog_cycles": 4000, "ideal.latency": 1000},
+    ({"tiles": 1, "memory.kind": "ideal", "control.watchdog_cycles": 4000, "ideal.latency": 1000},
      ["control.watchdog_cycles = 4000", "at least 4256"]),
-    ({"memory.kind": "ideal", "control.watchdog_cycles": 8255, "ideal.jitter": 1000, "ideal.write_delay": 968},
-     ["control.watchdog_cycles = 8255", "at least 8256"]),
-    ({"memory.kind": "ideal", "control.watchdog_cycles": 2000, "ideal.bytes_per_cycle": 4},
+    ({"tiles": 1, "memory.kind": "ideal", "control.watchdog_cycles": 8255, "ideal.jitter": 1000,
+      "ideal.write_delay": 968}, ["control.watchdog_cycles = 8255", "at least 8256"]),
+    ({"tiles": 1, "memory.kind": "ideal", "control.watchdog_cycles": 2000, "ideal.bytes_per_cycle": 4},
      ["at least 2176", "bytes_per_cycle"]),
-    ({"control.watchdog_cycles": 5000, "memory.kind": "hbm", "memory.timing": "tiny", "memory.pseudo_channels": 1},
-     ["control.watchdog_cycles = 5000", "at least", "'tiny'", "memory.refresh"]),
+    ({"tiles": 1, "control.watchdog_cycles": 5000, "memory.kind": "hbm", "memory.timing": "tiny",
+      "memory.pseudo_channels": 1}, ["control.watchdog_cycles = 5000", "at least", "'tiny'", "memory.refresh"]),
     ({5: 1}, ["override 5", "dotted key"]),
     ([("tiles", 1)], ["overrides", "dict"]),
     ("tiles=1", ["overrides", "dict"]),
@@ -117,7 +120,8 @@ def test_refusals(overrides, words):
 
 def test_watchdog_that_is_long_enough():
     bare("tiny", {"control.watchdog_cycles": 4256, "ideal.latency": 1000})
-    patience = patience_cycles(configs.load("tiny").memory, configs.load("tiny").timing)
+    # Two tiles at one memory, and 3 stops of 3 cycles there and back, four times over.
+    patience = 2 * patience_cycles(configs.load("tiny").memory, configs.load("tiny").timing) + 72
     configs.load("tiny", {"control.watchdog_cycles": patience})
     with pytest.raises(ConfigError, match=f"at least {patience}"):
         configs.load("tiny", {"control.watchdog_cycles": patience - 1})

@@ -52,7 +52,7 @@ def test_fuzz_streams():
 @pytest.mark.fuzz
 @pytest.mark.timeout(0)
 def test_fuzz_products():
-    with rl.open("tiny", progress=quiet) as device:
+    with rl.open(bare("tiny"), progress=quiet) as device:
         for seed in until_time_is_up(time.time_ns() % (1 << 32)):
             rng = np.random.default_rng(seed)
             m, k, n = (int(size) for size in rng.integers(1, 40, 3) * rng.choice([1, 1, 1, 8], 3))
