@@ -6,6 +6,7 @@ another with ``base:``; dotted overrides (``tile.array.rows=8``) come last.
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -347,9 +348,9 @@ class DeviceConfig:
             return max(1, self.ports * BEAT_BYTES // self.timing.burst_clocks)
         return self.ideal.bytes_per_cycle
 
-    @property
+    @functools.cached_property
     def timing(self) -> "TimingSet":
-        """The timing set of the DRAM."""
+        """The timing set of the DRAM, read once: a file that changes later changes no device that is open."""
         from .memory.hbm.timing import load_timing
         return load_timing(self.memory.timing)
 

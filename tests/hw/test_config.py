@@ -1,6 +1,7 @@
 """Configurations: presets load and derive their widths; every refusal names file, key, value, rule, nearest key."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,15 @@ def test_refusals(overrides, words):
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "tiny" in message or "override" in message
+
+
+def test_a_timing_file_is_read_once(tmp_path):
+    """A planner asks for it thousands of times, and a file that goes away takes no device with it."""
+    path = tmp_path / "mine.yaml"
+    path.write_text((Path(configs.__file__).parent / "memory/timings/tiny.yaml").read_text())
+    config = configs.load("tiny", {"memory.timing": str(path)})
+    path.unlink()
+    assert config.timing is config.timing and config.peak_bytes_per_cycle == 16
 
 
 def test_watchdog_that_is_long_enough():
