@@ -176,7 +176,7 @@ class Tile(wiring.Component):
         """One of several: a stop, requests from here and to here, signals, collectives."""
         config, connect = self.config, wiring.connect
         m.submodules.arbiter = arbiter = PooledArbiter(config=config)
-        m.submodules.stop = stop = RingStop(config=config)
+        m.submodules.ring_stop = stop = RingStop(config=config)
         m.submodules.requester = requester = RemoteRequester(config=config, ports=config.ports)
         m.submodules.server = server = RemoteServer(config=config)
         m.submodules.ring = ring = RingEngine(config=config)

@@ -42,7 +42,7 @@ class HostStop(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         config, memory = self._config, self.memory
-        m.submodules.stop = stop = RingStop(config=config)
+        m.submodules.ring_stop = stop = RingStop(config=config)
         m.submodules.requester = requester = RemoteRequester(config=config, ports=1)
         number = host_stop(config)
         m.d.comb += [stop.stop.eq(number), requester.stop.eq(number)]

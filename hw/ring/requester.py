@@ -130,12 +130,11 @@ class RemoteRequester(wiring.Component):
         notice, way = self.notices, Signal(name="signal_way")
         filled, flit = Signal(body, name="signal_body"), Signal(flit_layout(config), name="signal")
         with m.If(notice.valid):
-            m.d.comb += [
-                filled.kind.eq(Request.SIGNAL), filled.address.eq(notice.p.semaphore),
-                filled.context.eq(notice.p.context), filled.epoch.eq(notice.p.epoch),
-                flit.destination.eq(notice.p.tile), flit.source.eq(self.stop), flit.last.eq(1), flit.body.eq(filled),
-            ]
-        m.d.comb += [
+            m.d.comb += [flit.destination.eq(notice.p.tile), flit.source.eq(self.stop), flit.last.eq(1),
+                         flit.body.eq(filled)]
+        m.d.comb += [  # under a condition the bits that nobody sets would become a Verilog block without a trigger
+            filled.kind.eq(Request.SIGNAL), filled.address.eq(notice.p.semaphore),
+            filled.context.eq(notice.p.context), filled.epoch.eq(notice.p.epoch),
             way.eq(route(stops(config), self.stop, notice.p.tile)),
             notice.ready.eq(Mux(way, registers[1].i[ports].ready, registers[0].i[ports].ready)),
         ]
