@@ -32,11 +32,14 @@ class Allocator:
     """First fit over ``base``..``limit`` (bytes); neighbours that are free become one again.
 
     owner: what those bytes belong to; it lives for as long as the allocator, and so as anything allocated here.
-    where: what it is called in errors.
+    where: what it is called in errors. stripe: what is as large starts at a multiple of it where there is room, so that
+    streams of two arrays that keep step do not ask the same DRAM banks for different rows; 0: no such thing.
     """
 
-    def __init__(self, base: int, limit: int, owner: Any = None, *, where: str = "the device") -> None:
+    def __init__(self, base: int, limit: int, owner: Any = None, *, where: str = "the device",
+                 stripe: int = 0) -> None:
         self._owner = owner
+        self._stripe = stripe
         self._where = where
         self._free = [(base, limit - base)]  # sorted by address
         self._used: dict[int, int] = {}
@@ -66,11 +69,18 @@ class Allocator:
             f"{self.capacity} bytes; {wait}delete arrays, or raise memory.bytes")
 
     def _take(self, need: int) -> int | None:
+        large = self._stripe and need - GUARD_BYTES >= self._stripe
+        address = self._take_at(need, self._stripe) if large else None
+        return self._take_at(need, ALIGNMENT) if address is None else address
+
+    def _take_at(self, need: int, multiple: int) -> int | None:
         for i, (address, length) in enumerate(self._free):
-            if length >= need:
-                self._free[i:i + 1] = [(address + need, length - need)] if length > need else []
-                self._used[address] = need
-                return address
+            start = -(-address // multiple) * multiple
+            before, behind = start - address, address + length - start - need
+            if behind >= 0:
+                self._free[i:i + 1] = [(address, before)] * (before > 0) + [(start + need, behind)] * (behind > 0)
+                self._used[start] = need
+                return start
         return None
 
     def free(self, address: int) -> None:

@@ -95,7 +95,8 @@ class Device(Collectives):
         self._memories = [simulator.memory(tile) for tile in range(config.tiles)]
         self._allocators = [
             Allocator(tile * size + _RESERVED_BYTES, (tile + 1) * size - _RESERVED_BYTES,
-                      where=f"tile {tile}" if config.tiles > 1 else "the device") for tile in range(config.tiles)]
+                      where=f"tile {tile}" if config.tiles > 1 else "the device", stripe=config.row_stripe_bytes)
+            for tile in range(config.tiles)]
         self._allocator = self._allocators[0]
         firmware = config.control.kind == "firmware"
         self._jobs: JobQueue = FirmwareQueues(self) if firmware else JobQueue(self)

@@ -50,7 +50,7 @@ class Queue:
             region = DeviceArray(device, (memory,), np.uint8)
             base = region.address
             self.window = (base, base + memory // RECORD_BYTES * RECORD_BYTES)
-            self._allocator = Allocator(*self.window, owner=region)
+            self._allocator = Allocator(*self.window, owner=region, stripe=device.config.row_stripe_bytes)
         self._ring = DeviceArray(device, (_ENTRIES, RECORD_BYTES), np.uint8)  # the firmware's, outside the window
         self._completions = DeviceArray(device, (_ENTRIES, RECORD_BYTES), np.uint8, allocator=self._allocator)
         self._registers = RegisterBlock(device, f"queue{index}", QUEUE_BASE + index * QUEUE_STRIDE, QUEUE)

@@ -348,6 +348,13 @@ class DeviceConfig:
             return max(1, self.ports * BEAT_BYTES // self.timing.burst_clocks)
         return self.ideal.bytes_per_cycle
 
+    @property
+    def row_stripe_bytes(self) -> int:
+        """Bytes behind which a tile's memory comes back to the same bank, one row on; 0 where it has no rows."""
+        if self.memory.kind == "hbm":
+            return self.ports * self.timing.banks * self.timing.row_bytes
+        return 0
+
     @functools.cached_property
     def timing(self) -> "TimingSet":
         """The timing set of the DRAM, read once: a file that changes later changes no device that is open."""

@@ -10,7 +10,7 @@ from ringloom.hw.config import DeviceConfig
 from ringloom.hw.isa import RECORD_BYTES
 from ringloom.hw.memory.hbm.memory import HbmMemory
 from ringloom.hw.memory.ideal import IdealMemory
-from ringloom.hw.memory.port import CONTEXT_BITS, EPOCH_BITS, StoragePort
+from ringloom.hw.memory.port import CONTEXT_BITS, EPOCH_BITS, storage_port
 from ringloom.hw.ring.collective.engine import RingEngine
 from ringloom.hw.ring.flit import STOP_BITS, Direction, Network, RingLink
 from ringloom.hw.ring.link import LinkStages
@@ -41,7 +41,6 @@ class CollectiveNode(wiring.Component):
 
     def __init__(self, *, config: DeviceConfig) -> None:
         self._config = config
-        storage = StoragePort(address_bits=(config.memory.bytes - 1).bit_length())
         super().__init__({
             "stop": In(STOP_BITS),
             "link_in": In(RingLink(config)).array(len(Direction)),
@@ -52,7 +51,7 @@ class CollectiveNode(wiring.Component):
             "halt": In(1), "clear": In(1), "hold": In(4 + config.ports),
             "context": In(CONTEXT_BITS), "epoch": In(EPOCH_BITS),
             "window_base": In(config.address_bits + 1), "window_limit": In(config.address_bits + 1),
-            **{f"storage0_{p}": Out(storage) for p in range(config.ports)},
+            **{f"storage0_{p}": Out(storage_port(config)) for p in range(config.ports)},
         })
 
     def elaborate(self, platform: object) -> Module:

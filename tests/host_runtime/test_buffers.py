@@ -12,9 +12,9 @@ from ringloom.buffers import ALIGNMENT, GUARD_BYTES, Allocator, pack
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3000)), max_size=60))
-def test_allocator(steps):
-    allocator = Allocator(4096, 4096 + 20000)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3000)), max_size=60), st.sampled_from([0, 1024]))
+def test_allocator(steps, stripe):
+    allocator = Allocator(4096, 4096 + 20000, stripe=stripe)
     live = {}
     for take, size in steps:
         if take:
@@ -34,6 +34,23 @@ def test_allocator(steps):
         allocator.free(address)
     assert allocator.used == 0
     assert allocator.allocate(20000 - 2 * GUARD_BYTES) == 4096
+
+
+def test_large_blocks_start_at_a_stripe_where_there_is_room():
+    allocator = Allocator(0, 10_000, stripe=1024)
+    assert [allocator.allocate(size) for size in (1024, 64, 960, 1024, 4700)] == [0, 1088, 1216, 3072, 5120]
+    allocator.free(3072)
+    assert allocator.allocate(2500) == 2240  # from 3072 on there is no room
+
+
+@pytest.mark.parametrize("overrides, stripe", [({"memory.kind": "ideal"}, 0), ({}, 4 * 16 * 1024)])
+def test_row_stripe(overrides, stripe):
+    """hbm2: 4 pseudo-channels of 16 banks with rows of 1 KiB."""
+    with rl.open("inference", sim="functional", overrides=overrides) as device:
+        small = device.put(np.zeros(100, np.int8))
+        large = device.empty((100_000,), np.int8)
+        assert large.address == (stripe or small.address + 192)
+        assert device.put(large).address % (stripe or 64) == 0
 
 
 @pytest.fixture

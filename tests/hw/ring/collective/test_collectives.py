@@ -18,6 +18,7 @@ SHAPES = {
         "tiles": 4, "ideal.bytes_per_cycle": 64, "ideal.jitter": 40, "ideal.reorder": True, "ideal.write_delay": 60,
         "memory.interleave_bytes": 128},
     "three tiles, wide flits, one port": {"tiles": 3, "ring.data_bits": 512, "ring.link_stages": 0},
+    "two tiles on DRAM, two channels": {"tiles": 2, "memory.kind": "hbm", "memory.pseudo_channels": 2},
 }
 MEMORY = 1 << 18
 
