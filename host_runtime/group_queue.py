@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringloom.hw.isa import COMPLETION, DESCRIPTOR, RECORD_BYTES, Code, Status
+from ringloom.hw.regmap import QueueCommand, QueueStatus
 
 from .buffers import PreparedWeights
 from .errors import DeviceFault, Error, TimeoutError
@@ -61,8 +62,8 @@ def _wait_until_quiet(queues: "FirmwareQueues") -> None:
 
 
 def _start(queue: "Queue", job: GroupJob) -> None:
-    """Hand the parts over, each to its tile."""
-    device = queue.device
+    """Hand the parts over, each to its tile. Where one ends badly meanwhile, the firmware starts no more."""
+    device, registers = queue.device, queue._registers
     job.status = "running"
     for tile, program in job.parts.items():
         queue._set_policy((tile,))
@@ -70,15 +71,18 @@ def _start(queue: "Queue", job: GroupJob) -> None:
         queue._ring._view[queue._tail % len(queue._ring)] = np.frombuffer(
             DESCRIPTOR.encode(**DESCRIPTOR.decode(raw) | {"address": program.address}), np.uint8)
         queue._tail = queue._tail + 1 & 0xFFFF
-        queue._registers.tail = queue._tail
+        registers.tail = queue._tail
         end = device.cycle + _START_CYCLES
-        while queue._registers.head != queue._tail:
+        while registers.head != queue._tail:
+            if registers.status & QueueStatus.STOPPED:
+                return
             if device.cycle > end:
                 _abort(queue)
                 raise DeviceFault(f"job {job.number} ({job.name}): tile {tile} did not start. The device is usable",
                                   code=Code.ABORT.name)
             with device._bus():
                 device.simulator.run(_POLL_CYCLES)
+            device.regs.control.irq_status = 1 << queue.index  # a part's end; the simulator stops for no old one
 
 
 def _wait_for_parts(queues: "FirmwareQueues", job: GroupJob, limit: int) -> None:
@@ -113,9 +117,10 @@ def _wait_for_parts(queues: "FirmwareQueues", job: GroupJob, limit: int) -> None
 def _abort(queue: "Queue") -> None:
     """End all parts that still run, and open the queue again. If even that hangs, reset the hardware."""
     device, registers = queue.device, queue._registers
-    registers.command = 2
+    registers.command = QueueCommand.ABORT
+    quiet = QueueStatus.STOPPED | QueueStatus.QUIET
     end = device.cycle + _DRAIN_CYCLES
-    while registers.status & 3 != 3:
+    while registers.status & (quiet | QueueStatus.ABORTING) != quiet:
         if device.cycle > end:
             device._reset_hardware()
             return

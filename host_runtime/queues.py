@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ringloom.hw.isa import COMPLETION, DESCRIPTOR, RECORD_BYTES, VERSION, Code, Opcode, Status
-from ringloom.hw.regmap import QUEUE, QUEUE_BASE, QUEUE_STRIDE
+from ringloom.hw.regmap import QUEUE, QUEUE_BASE, QUEUE_STRIDE, QueueCommand, QueueStatus
 
 from .buffers import Allocator, DeviceArray, PreparedWeights
 from .errors import ClosedError, DeviceFault, Error, TimeoutError, UnsupportedError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["FirmwareQueues", "Queue"]
 
 _ENTRIES = 16          # descriptors in a ring
-_RESTART, _ABORT = 1, 2
-_STOPPED, _QUIET = 1, 2
 
 
 class Queue:
@@ -151,7 +149,7 @@ class Queue:
 
     def _restart(self) -> None:
         """Empty the hardware's queue and open it; what was in the ring goes in again, from the front."""
-        self._registers.command = _RESTART
+        self._registers.command = QueueCommand.RESTART
         self._restarts += 1
         self._waiting.extendleft(job for _, job in reversed(self._running))
         self._running.clear()
@@ -202,24 +200,27 @@ class Queue:
                 return writer
         return None
 
-    def _collect(self, error: Error | None = None) -> bool:
+    def _collect(self, error: Error | None = None, culprit: Job | None = None) -> bool:
         """Finish what has ended; true if something had.
 
         Where the hardware stopped the queue, find the job at fault and open it again: the jobs behind run anew. error:
-        what the job gets that the host aborted.
+        what the job gets that the host aborted. culprit: the one that it means; those that ran beside it run anew.
         """
         status = self._registers.status
-        if status & _STOPPED and not status & _QUIET:
+        stopped = status & QueueStatus.STOPPED
+        if status & QueueStatus.ABORTING or stopped and not status & QueueStatus.QUIET:
             return False  # another interrupt comes
         ended = self._registers.jobs - self._jobs_before & 0xFFFFFFFF
         before = len(self._running)
         for entry in list(self._running):
             place, job = entry
             record = COMPLETION.decode(self._completions._view[place].tobytes())
+            if record["status"] == Status.ABORTED and culprit not in (None, entry[1]):
+                continue
             if record["status"] != Status.PENDING:
                 self._faulted |= record["status"] != Status.DONE
                 self._remove(entry, record, error if record["status"] == Status.ABORTED else None)
-        if status & _STOPPED:
+        if stopped:
             if not self._faulted and self._running and status >> 8 & 0xFF == Status.FAULT:
                 registers = self._registers  # nothing could be written: the registers alone tell
                 self._remove(self._running[0], {
@@ -383,7 +384,7 @@ class FirmwareQueues(JobQueue):
                 return True
         return False
 
-    def _step(self, queue: Queue, limit: int, error: Error | None = None) -> bool:
+    def _step(self, queue: Queue, limit: int, error: Error | None = None, culprit: Job | None = None) -> bool:
         control = self.device.regs.control
         with self.device._bus():
             if not self.device.simulator.run(limit):
@@ -393,7 +394,7 @@ class FirmwareQueues(JobQueue):
         progress = False
         for other in self._open.values():
             if status >> other.index & 1:
-                moved = other._collect(error if other is queue else None)
+                moved = other._collect(error, culprit) if other is queue else other._collect()
                 progress |= moved and other is queue
                 if error is None or other is not queue:
                     other._push()
@@ -405,7 +406,7 @@ class FirmwareQueues(JobQueue):
         text = (f"job {job.number} ({job.name}) did not end within {cycles} cycles and was aborted; "
                 f"{'; '.join(waiting)}. The device is usable; give timeout_cycles= more cycles if the job is only long")
         error = TimeoutError(text, waiting=waiting)
-        self._abort(queue, error)
+        self._abort(queue, error, job)
         if not job.done:  # it had not started, or the reset ended it
             queue._waiting.remove(job)
             queue._raw.pop(job.number, None)
@@ -421,13 +422,14 @@ class FirmwareQueues(JobQueue):
         queue._waiting.clear()
         queue._raw.clear()
 
-    def _abort(self, queue: Queue, error: Error) -> None:
-        """Have the firmware abort ``queue``; its running job ends with ``error``. If even that hangs, reset."""
-        queue._registers.command = _ABORT
+    def _abort(self, queue: Queue, error: Error, culprit: Job | None = None) -> None:
+        """Have the firmware abort ``queue``; its running jobs, or ``culprit`` alone, end with ``error``. If even that
+        hangs, reset."""
+        queue._registers.command = QueueCommand.ABORT
         restarts, end = queue._restarts, self.device.cycle + _DRAIN_CYCLES
         while queue._restarts == restarts:
             left = end - self.device.cycle
             if left <= 0:
                 self.device._reset_hardware()
                 return
-            self._step(queue, left, error)
+            self._step(queue, left, error, culprit)

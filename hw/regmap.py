@@ -14,8 +14,8 @@ from .isa import SEMAPHORES
 
 __all__ = ["Access", "Register", "CONTROL", "MAILBOX", "QUEUE", "TILE", "MAILBOX_BASE", "MAILBOX_ADDRESS_BITS",
            "QUEUE_BASE", "QUEUE_STRIDE", "QUEUES_ADDRESS_BITS", "TILE_BASE", "TILE_STRIDE", "ADDRESS_BITS", "MAGIC",
-           "REGMAP_VERSION", "ENGINE_STATES", "ANSWERS", "Request", "SelfTest", "Test", "tile_register",
-           "queue_register", "mailbox_register", "control_register"]
+           "REGMAP_VERSION", "ENGINE_STATES", "ANSWERS", "QueueStatus", "QueueCommand", "Request", "SelfTest", "Test",
+           "tile_register", "queue_register", "mailbox_register", "control_register"]
 
 MAGIC = 0x4D4C4E52  # "RNLM", little-endian
 REGMAP_VERSION = 1
@@ -33,6 +33,22 @@ ENGINE_STATES = ("idle", "waiting", "running", "faulted")
 
 ANSWERS = 6
 """Words of the firmware's answer."""
+
+
+class QueueStatus(enum.IntFlag):
+    """Bits of a queue's ``status``. QUIET: stopped, and none of its jobs is in a tile. ABORTING: the host has asked for
+    an abort that has not been dealt with."""
+
+    STOPPED = 1
+    QUIET = 2
+    ABORTING = 4
+
+
+class QueueCommand(enum.IntFlag):
+    """Bits of a queue's ``command``. RESTART empties and opens it, ABORT ends its running jobs."""
+
+    RESTART = 1
+    ABORT = 2
 
 
 class Request(enum.IntEnum):
@@ -126,7 +142,8 @@ QUEUE = (
     Register("policy", 0x024, Access.RW, "bits 7:0 priority, the greater goes first; bits 31:16 tiles that may run it"),
     Register("command", 0x028, Access.WO, "bit 0 restart: empty and open again; bit 1: abort its running jobs", 2),
     Register("status", 0x02C, Access.RO, "bit 0: stopped by a job that did not end well, its Status in bits 15:8, "
-                                         "Code in 23:16, tile in 31:24; bit 1: and none of its jobs is in a tile"),
+                                         "Code in 23:16, tile in 31:24; bit 1: and none of its jobs is in a tile; "
+                                         "bit 2: an abort has been asked for and not dealt with"),
     Register("fault_command", 0x030, Access.RO, "index of the command at fault"),
     Register("fault_address_low", 0x034, Access.RO, "memory or block address at fault"),
     Register("fault_address_high", 0x038, Access.RO, "its upper half"),

@@ -11,8 +11,8 @@
 #define COMMAND_CANCEL (1u << 9)
 #define COMMAND_HOLD (1u << 10)
 
-#define STOPPED 1u
-#define QUIET 2u
+#define STOPPED RL_QUEUESTATUS_STOPPED
+#define QUIET RL_QUEUESTATUS_QUIET
 
 /* The queues of the jobs that a tile holds, the running one first. */
 static uint8_t held[RL_TILES][SLOTS];
@@ -24,15 +24,20 @@ static uint32_t jobs[RL_QUEUES];
 static uint32_t faults[RL_QUEUES];
 uint32_t tile_jobs[RL_TILES], tile_faults[RL_TILES];
 
-/* Tells the host of a queue. A stopped queue is quiet once none of its jobs is in a tile: then those that have no
- * completion record did not run. */
-static inline void report(uint32_t queue)
+/* A stopped queue is quiet once none of its jobs is in a tile: then those that have no completion record did not run. */
+static inline void show(uint32_t queue)
 {
     if (status[queue] & STOPPED) {
         if (!in_tiles[queue])
             status[queue] |= QUIET;
         put(PORT_RESULT(queue, STATUS), status[queue]);
     }
+}
+
+/* Tells the host of a queue. */
+static inline void report(uint32_t queue)
+{
+    show(queue);
     put(PORT(NOTIFY), 1u << queue);
 }
 
@@ -90,7 +95,6 @@ static RARE void abort_queue(uint32_t queue)
 {
     uint32_t tile;
 
-    put(PORT(ABORTS), 1u << queue);
     status[queue] = STOPPED | RL_STATUS_ABORTED << 8 | RL_CODE_ABORT << 16;
     put(PORT_RESULT(queue, STATUS), status[queue]);
     for (tile = 0; tile < RL_TILES; tile++) {
@@ -114,7 +118,9 @@ static RARE void abort_queue(uint32_t queue)
         }
         put(TILE_REGISTER(tile, SLOT_COMMAND), command);
     }
-    report(queue);
+    show(queue);
+    put(PORT(ABORTS), 1u << queue); /* the host may restart the queue from now on: nothing is written behind this */
+    put(PORT(NOTIFY), 1u << queue);
 }
 
 /* The tile among `tiles` with the fewest jobs; RL_TILES if each has two, one of which has ended just now. */

@@ -169,14 +169,12 @@ class ControlRegisters(wiring.Component):
         """Accesses of tiles wait until address and answer have passed the tile's border."""
         active, address = getattr(self.bus, way), getattr(self.bus, f"{way}_address")
         ready = Signal(name=f"{way}_reached")
-        age, waited = Signal(range(REACH + 1), name=f"{way}_age"), Signal(range(REACH + 1), name=f"{way}_waited")
-        before = Signal.like(address, name=f"{way}_before")
+        waited = Signal(range(REACH + 1), name=f"{way}_waited")
         m.d.comb += [
-            age.eq(Mux(before == address, waited, 0)),  # another master may have come before the one that waited
-            ready.eq((address < TILE_BASE) | (age == REACH)),
+            ready.eq((address < TILE_BASE) | (waited == REACH)),
             getattr(self.bus, f"{way}_ready").eq(ready),
         ]
-        m.d.sync += [before.eq(address), waited.eq(Mux(active & ~ready, age + 1, 0))]
+        m.d.sync += waited.eq(Mux(active & ~ready, waited + 1, 0))
 
 
 class TileRegisters(wiring.Component):

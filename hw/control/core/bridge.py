@@ -1,6 +1,6 @@
 """The management core on the device's register bus, beside the host."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,10 +12,11 @@ __all__ = ["RegisterBridge"]
 
 
 class RegisterBridge(wiring.Component):
-    """Two masters of one register bus: the host goes first, and the core waits for a cycle without it.
+    """Two masters of one register bus: the host goes first where both begin, and an access that has begun ends.
 
-    Reads and writes pass each other. The core's answer comes a cycle behind its access; where the registers answer
-    with an error, so does the bus.
+    So a host that polls without a pause cannot keep the core from registers that take several cycles. Reads and writes
+    pass each other. The core's answer comes a cycle behind its access; where the registers answer with an error, so
+    does the bus.
 
     Members
     -------
@@ -35,20 +36,25 @@ class RegisterBridge(wiring.Component):
         m = Module()
         host, bus, request, response = self.host, self.bus, self.core.requests, self.core.responses
         own = request.payload
-        m.d.comb += [
-            bus.write.eq(host.write | (request.valid & own.write)),
-            bus.write_address.eq(Mux(host.write, host.write_address, own.address)),
-            bus.write_data.eq(Mux(host.write, host.write_data, own.data)),
-            bus.strobe.eq(Mux(host.write, host.strobe, own.strobe)),
-            host.write_response.eq(bus.write_response),
-            host.write_ready.eq(bus.write_ready),
-            host.read_ready.eq(bus.read_ready),
-            bus.read.eq(host.read | (request.valid & ~own.write)),
-            bus.read_address.eq(Mux(host.read, host.read_address, own.address)),
-            host.read_data.eq(bus.read_data),
-            host.read_response.eq(bus.read_response),
-            request.ready.eq(Mux(own.write, ~host.write & bus.write_ready, ~host.read & bus.read_ready)),
-        ]
+        for way, wants in (("read", request.valid & ~own.write), ("write", request.valid & own.write)):
+            hosts, ready = getattr(host, way), getattr(bus, f"{way}_ready")
+            core, begun = Signal(name=f"core_{way}s"), Signal(name=f"core_{way}_begun")
+            m.d.comb += [
+                core.eq(wants & (begun | ~hosts)),
+                getattr(bus, way).eq(hosts | wants),
+                getattr(bus, f"{way}_address").eq(Mux(core, own.address, getattr(host, f"{way}_address"))),
+                getattr(host, f"{way}_ready").eq(ready & ~core),
+                getattr(host, f"{way}_response").eq(getattr(bus, f"{way}_response")),
+            ]
+            with m.If(core & ready):
+                m.d.comb += request.ready.eq(1)
+            m.d.sync += begun.eq(core & ~ready)
+            if way == "write":
+                m.d.comb += [
+                    bus.write_data.eq(Mux(core, own.data, host.write_data)),
+                    bus.strobe.eq(Mux(core, own.strobe, host.strobe)),
+                ]
+        m.d.comb += host.read_data.eq(bus.read_data)
         m.d.sync += [
             response.valid.eq(request.valid & request.ready),
             response.payload.data.eq(bus.read_data),

@@ -24,7 +24,7 @@ _RECORD_SHIFT = RECORD_BYTES.bit_length() - 1
 PORT = {
     "ready": 0x000,       # r: bit q, queue q has a descriptor and a tile with room
     "tiles": 0x004,       # r: bits 15:0 tiles with an ended job, bits 31:16 tiles whose second slot is full
-    "aborts": 0x008,      # r: bit q, the host wants queue q's jobs aborted; writing 1 clears
+    "aborts": 0x008,      # r: bit q, the host wants queue q's jobs aborted; writing 1 clears, once that is done
     "notify": 0x00C,      # w: bits of irq_status to set
     "start": 0x010,       # w: bits 7:0 queue, bits 15:8 tile: the queue's first job goes to the tile
     "status": 0x100,      # w: queue q's registers at + RESULT_STRIDE q; bit 0 stops the queue
@@ -114,7 +114,8 @@ class QueueUnit(wiring.Component):
             blocks.append(bus)
             results = {name: Signal(32, name=f"{name}{q}") for name in _RESULTS}
             head = heads[q]
-            written = register_table(m, bus, QUEUE, {**results, "head": head}.__getitem__)
+            shown = Cat(results["status"][:2], aborts[q], results["status"][3:])
+            written = register_table(m, bus, QUEUE, {**results, "status": shown, "head": head}.__getitem__)
             windows.append([Cat(written[f"window_{end}_low"], written[f"window_{end}_high"])
                             for end in ("base", "limit")])
             command, policy, tail, size = (written[name] for name in ("command", "policy", "tail", "ring_size"))

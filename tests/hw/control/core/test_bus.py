@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
@@ -123,6 +123,59 @@ def test_bridge_lets_the_host_first_and_loses_nothing(seed):
     simulate(dut, host, core)
     assert [item for item in writes if item[1] != 7] == host_log
     assert [item for item in writes if item[1] == 7] == core_log
+
+
+class Slow(Host):
+    """The same, where each access lasts three cycles."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        bus = self.bridge.bus
+        for way in ("read", "write"):
+            waited, ready = Signal(2, name=f"{way}_waited"), getattr(bus, f"{way}_ready")
+            m.d.comb += ready.eq(waited == 2)
+            m.d.sync += waited.eq(Mux(getattr(bus, way) & ~ready, waited + 1, 0))
+        return m
+
+
+@pytest.mark.parametrize("pause", [1, 2])
+@pytest.mark.parametrize("write", [False, True])
+def test_a_host_that_polls_keeps_the_core_from_no_register(write, pause):
+    """The core's access ends within the host's that has begun and its own; no access changes before it has ended."""
+    dut = Slow()
+    bus, host_bus, way = dut.bridge.bus, dut.bridge.host, "write" if write else "read"
+    ended, held = [], []
+
+    async def host(ctx):
+        for number in range(60):
+            ctx.set(getattr(host_bus, f"{way}_address"), 4 * (number % 8))
+            ctx.set(getattr(host_bus, way), 1)
+            await ctx.tick().until(getattr(host_bus, f"{way}_ready"))
+            ended.append(number)
+            ctx.set(getattr(host_bus, way), 0)
+            await ctx.tick().repeat(pause)
+
+    async def watch(ctx):
+        before = None
+        async for _, _, active, address, ready in ctx.tick().sample(
+                getattr(bus, way), getattr(bus, f"{way}_address"), getattr(bus, f"{way}_ready")):
+            held.append(before is None or address == before)
+            before = address if active and not ready else None
+
+    async def core(ctx):
+        for number in range(20):
+            _, _, cycles = await access(ctx, dut.bridge.core, 0x80 + 4 * number, 7 if write else None)
+            assert cycles <= 8
+            if number % 4:
+                await ctx.tick().repeat(number % 4)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(host)
+    simulator.add_testbench(watch, background=True)
+    simulator.add_testbench(core)
+    simulator.run()
+    assert len(ended) == 60 and all(held)
 
 
 def test_the_core_reaches_every_region_and_missing_ones_fault():
