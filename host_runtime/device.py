@@ -460,8 +460,8 @@ class Device(Collectives):
                 queues[index] = {"jobs": block.jobs, "faults": block.faults}
         else:
             counters = self.counters()
-            tiles = {0: {"jobs": counters["tile0.jobs"], "faults": self._jobs.faults,
-                         "busy_cycles": counters["tile0.cycles"]}}
+            tiles = {tile: {"jobs": counters[f"tile{tile}.jobs"], "faults": self._jobs.faults[tile],
+                            "busy_cycles": counters[f"tile{tile}.cycles"]} for tile in range(self.config.tiles)}
             low, high = control.cycle_low, control.cycle_high
         return {"uptime_cycles": high << 32 | low, "queues": queues, "tiles": tiles}
 

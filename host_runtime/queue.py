@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +143,12 @@ class JobQueue:
     def __init__(self, device: "Device") -> None:
         self._device = device
         self._jobs: deque[Job] = deque()
-        self.faults = 0
-        """Jobs since the last reset that did not end well, by their completion records."""
+        self.faults: Counter[int] = Counter()
+        """Of each tile, jobs since the last reset that did not end well there."""
 
     def start(self) -> None:
         """Configure the hardware, after it was reset."""
-        self.faults = 0
+        self.faults.clear()
         self._device.regs.control.irq_enable = (1 << self._device.config.tiles) - 1
 
     def __len__(self) -> int:
@@ -213,6 +213,7 @@ class JobQueue:
         if left:  # they may wait for the one that failed
             control.abort = left
             self._drain(left)
+        self._count_faults(job)
         self._accept(job, {tile: COMPLETION.decode(program._view[-RECORD_BYTES:].tobytes())
                            for tile, program in programs.items()})
 
@@ -234,6 +235,11 @@ class JobQueue:
         if left:
             self._device._reset_hardware()
         return not left
+
+    def _count_faults(self, job: Job) -> None:
+        """Count the tiles on which ``job``, now ended, did not end well; one without a record did not."""
+        self.faults.update(tile for tile, program in job.programs.items()
+                           if program._view[-RECORD_BYTES:][4] != Status.DONE)
 
     def _failed(self, job: Job, ended: int) -> bool:
         """Whether one of the tiles that have ended did not end well: the others may wait for it."""
@@ -261,7 +267,6 @@ class JobQueue:
                 raise self._unrecorded(job, next(tile for tile in records if tile not in good))
             for tile, record in good.items():
                 if record["status"] == status:
-                    self.faults += 1
                     raise self._fault(job, record, tile)
         self._device.jobs += 1
         self._device.macs += job.macs
@@ -273,6 +278,8 @@ class JobQueue:
         waiting = self._waiting(job)
         device.regs.control.abort = left
         drained = self._drain(left)
+        if drained:  # after a reset they count from zero
+            self._count_faults(job)
         how = "aborted" if drained else "ended by a reset, since its engines did not drain"
         raise TimeoutError(
             f"job {job.number} ({job.name}) did not end within {cycles} cycles and was {how}; {'; '.join(waiting)}. "

@@ -11,6 +11,7 @@ from ringloom.hw.regmap import control_register
 from ringloom.sim import SimulationTimeout
 from ringloom.sim.functional import FunctionalSimulator
 from tests.support.bare import bare
+from tests.support.tiles import tiles
 
 A, B = np.ones((3, 4), np.int8), np.ones((4, 5), np.int8)
 Q = {"a_scale": 1.0, "a_zero_point": 0, "b_scale": 1.0, "b_zero_point": 0, "y_scale": 1.0, "y_zero_point": np.int8(0)}
@@ -246,3 +247,27 @@ def test_a_bus_that_stays_silent_is_one_error(device):
     device.simulator.write = lambda address, value: (_ for _ in ()).throw(SimulationTimeout("no answer on channel B"))
     with pytest.raises(rl.TimeoutError, match="during a reset"):
         device._write(control_register("irq_enable"), 1)
+
+
+def test_faults_count_where_they_happened():
+    """A job on one tile that faults or times out is a fault of that tile; a reset begins anew."""
+    with tiles(2) as device:
+        def faults():
+            return [of["faults"] for of in device.telemetry()["tiles"].values()]
+
+        for tile in (1, 0, 1):
+            job = device.submit("matmul", A, B, parallel="data", tiles=[tile])
+            job.parts[tile]._view[RECORD_BYTES + 1] = 0x63
+            with pytest.raises(rl.DeviceFault):
+                job.result()
+        assert faults() == [1, 2]
+        job = device.submit("matmul", A, B, parallel="data", tiles=[0])
+        head = LOAD.decode(job.parts[0]._view[RECORD_BYTES:2 * RECORD_BYTES].tobytes())
+        hangs = LOAD.encode(**head | {"wait0_enable": 1, "wait0_semaphore": 3, "wait0_count": 2})
+        job.parts[0]._view[RECORD_BYTES:2 * RECORD_BYTES] = np.frombuffer(hangs, np.uint8)
+        with pytest.raises(rl.TimeoutError):
+            job.result(timeout_cycles=2000)
+        device.matmul(A, B, parallel="data")
+        assert faults() == [2, 2]
+        device.reset()
+        assert faults() == [0, 0]

@@ -310,7 +310,7 @@ def mutated(chance, stream):
 def fuzz(device, seed, count):
     """``count`` jobs of broken bytes in a queue with its own memory: the device keeps going, and nothing outside
     changes. Every 50 jobs a good one is checked."""
-    print(f"\nseed {seed}")
+    print(f"\nseed {seed}", flush=True)
     chance, rng = random.Random(seed), np.random.default_rng(seed)
     a, b, expected = operands(rng, 9, 11, 7)
     outcomes = {}
@@ -363,9 +363,12 @@ def test_a_thousand_broken_jobs(device):
 @pytest.mark.timeout(0)
 def test_a_hundred_thousand_broken_jobs(device):
     seed = int.from_bytes(os.urandom(4), "little")
-    end = time.monotonic() + 60 * float(os.environ.get("FUZZ_MINUTES", "30"))
-    for part in range(100):
+    start = time.monotonic()
+    end = start + 60 * float(os.environ.get("FUZZ_MINUTES", "30"))
+    for part in range(1, 101):
         fuzz(device, seed + part, 1000)
+        seconds = time.monotonic() - start
+        print(f"{1000 * part} broken jobs, {1000 * part / seconds:.0f} a second", flush=True)
         if time.monotonic() > end:
             break
 
