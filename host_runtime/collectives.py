@@ -111,8 +111,9 @@ class _Call:
     # -- what is asked for ------------------------------------------------------------------------------
 
     def _all_reduce(self, arrays: Any) -> None:
-        sources = self._sources(arrays)
-        self._check_sum(sources[0])
+        given = self._check_list(arrays)
+        self._check_sum(given[0])
+        sources = self._sources(given)
         self.results = self._outputs(self.options.get("out"), sources)
         size = _padded(sources[0].nbytes)
         if not sources[0].size:

@@ -134,6 +134,7 @@ X = np.ones(4, np.int32)
 BAD = [
     (lambda d: d.all_reduce([X, X], op="max"), rl.UnsupportedError, "op = 'max'.*sum"),
     (lambda d: d.all_reduce([X.astype(np.float32)] * 2), rl.UnsupportedError, "float32.*int32.*int8"),
+    (lambda d: d.all_reduce([np.zeros(1 << 24)] * 2), rl.UnsupportedError, "float64.*int32.*int8"),  # before any copy
     (lambda d: d.all_reduce([X.astype(np.uint8)] * 2), rl.UnsupportedError, "uint8"),
     (lambda d: d.all_reduce([X, X.astype(np.int8)]), rl.UnsupportedError, "array 1 is int8"),
     (lambda d: d.all_reduce([X, X[:2]]), rl.ShapeError, "array 1 has shape"),
