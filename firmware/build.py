@@ -49,8 +49,7 @@ def header(config: DeviceConfig) -> str:
     lines += [f"#define RL_REGION_{name.upper()} 0x{number << REGION_SHIFT:08x}u" for name, number in REGIONS.items()]
     for unit, addresses in (("PORT", PORT), ("SWEEP", sweep.PORT), ("MAILBOX", mailbox.PORT)):
         lines += [f"#define RL_{unit}_{name.upper()} 0x{address:03x}" for name, address in addresses.items()]
-    for members in (sweep.SweepCommand, sweep.SweepStatus, regmap.QueueStatus, regmap.Request, regmap.SelfTest,
-                    regmap.Test):
+    for members in (sweep.SweepCommand, sweep.SweepStatus):
         lines += [f"#define RL_{members.__name__.upper()}_{member.name} {member.value}" for member in members]
     lines += _selftest(config)
     return c_header(config) + "\n/* The management core's view */\n" + "\n".join(lines) + "\n"

@@ -170,7 +170,9 @@ def c_header(config: DeviceConfig) -> str:
         for field in record.fields:
             define(f"{record.name}_{field.name}_bit", field.offset)
             define(f"{record.name}_{field.name}_bits", field.bits, "signed" if field.signed else "")
-    for members in (isa.Opcode, isa.Target, isa.Rounding, isa.Status, isa.Code):
+    firmware = (regmap.QueueStatus, regmap.QueueCommand, regmap.Request, regmap.SelfTest, regmap.Test)
+    for members in (isa.Opcode, isa.Target, isa.Rounding, isa.Collective, isa.Status, isa.Code,
+                    *(firmware if config.control.kind == "firmware" else ())):
         text.write(f"\n/* {members.__name__} */\n")
         for member in members:
             define(f"{members.__name__}_{member.name}", member.value)

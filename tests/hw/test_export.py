@@ -1,5 +1,6 @@
 """The exported files: the same bytes each time, clean under Verilator's -Wall, and compiled by Icarus."""
 
+import enum
 import json
 import os
 import re
@@ -86,6 +87,11 @@ def test_c_header_compiles_and_agrees(exported, tmp_path):
               "RL_REG_TILE0_STATUS": regmap.tile_register(0, "status"), "RL_LOAD_ROW_STRIDE_BIT": field.offset,
               "RL_LOAD_ROW_STRIDE_BITS": field.bits, "RL_OPCODE_STORE": isa.Opcode.STORE.value,
               "RL_CODE_WATCHDOG": isa.Code.WATCHDOG.value}
+    enums = [members for module in (isa, regmap) for members in vars(module).values()
+             if isinstance(members, enum.EnumType) and members.__module__ == module.__name__]
+    enums.remove(regmap.Access)  # Of the table itself, not of anything a register holds.
+    assert isa.Collective in enums and regmap.QueueStatus in enums
+    checks |= {f"RL_{members.__name__.upper()}_{member.name}": member.value for members in enums for member in members}
     source = tmp_path / "check.c"
     source.write_text(f'#include "{files[4]}"\n' + "".join(
         f"_Static_assert({name} == {value}, \"{name}\");\n" for name, value in checks.items()))
