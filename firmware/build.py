@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from ringloom.hw import regmap
-from ringloom.hw.config import DeviceConfig, load
+from ringloom.hw.config import BEAT_BYTES, DeviceConfig, load
 from ringloom.hw.control.core import mailbox, sweep
 from ringloom.hw.control.core.bus import REGION_SHIFT
 from ringloom.hw.control.core.management import REGIONS
@@ -25,7 +25,8 @@ STACK_BYTES = 512
 """Data memory that must be left for the stack."""
 SELFTEST_CYCLES = 20_000
 """The power-on self-test has ended so many cycles after a reset."""
-_MARGIN = 2500  # cycles in which the firmware reads what is wrong, and tells it
+_MARGIN = 2000  # cycles in which the firmware tells what is wrong
+_LOCATING = 2000  # cycles in which it looks where that is
 _HERE = Path(__file__).parent
 _FLAGS = (
     "-target", "riscv32-freestanding", "-mcpu=generic_rv32", "-O2", "-flto", "-std=c11", "-ffreestanding", "-nostdlib",
@@ -64,8 +65,9 @@ def _selftest(config: DeviceConfig) -> list[str]:
               "WORDS": len(test.image) // 4, "ADDRESSES": len(test.addresses), "PORTS": config.ports,
               "SIZE": test.size, "PATIENCE": patience,
               "INTERLEAVE_SHIFT": config.memory.interleave_bytes.bit_length() - 1,
-              "MEMORY_SHIFT": config.memory.bytes.bit_length() - 1, "LAST": SELFTEST_CYCLES - _MARGIN,
-              "BEGIN": max(0, SELFTEST_CYCLES - patience - _MARGIN)}
+              "LINES": (config.memory.bytes // BEAT_BYTES).bit_length() - 1,
+              "MEMORY_SHIFT": config.memory.bytes.bit_length() - 1, "END": SELFTEST_CYCLES - _MARGIN - _LOCATING,
+              "LAST": SELFTEST_CYCLES - _MARGIN}
     lines = [f"#define RL_SELFTEST_{name} {value}" for name, value in values.items()]
     words = struct.unpack(f"<{len(test.image) // 4}I", test.image)
     lists = {"IMAGE": (f"0x{word:08x}" for word in words), "IMAGE_ADDRESSES": map(str, test.addresses),

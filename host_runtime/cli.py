@@ -266,7 +266,7 @@ def demo_command(config: str, overrides: dict[str, str], as_json: bool, sim: str
               help="How much of each tile's memory the march goes over: bytes from its start, or all.")
 @_options()
 def selftest_command(memory: str, config: str, overrides: dict[str, str], as_json: bool, sim: str) -> None:
-    """Test memory and arrays of the device; tells what is at fault, and where. Status 1 where something is."""
+    """Test memory, arrays and ring of the device; tells what is at fault, and where. Status 1 where something is."""
     if memory != "all" and not memory.isdecimal():
         raise click.BadParameter(f"--memory {memory!r}: give a number of bytes, or all")
     parsed, first = load(config, overrides), None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "PowerOn", "SelfTest", "Step", "ask", "power_on", "run"]
 
 _UNKNOWN = 0xFFFF
+_NO_TILE = 0xFF
 _BEAT_SHIFT = BEAT_BYTES.bit_length() - 1
 _ANSWER_CYCLES = 20_000   # the firmware may be busy with jobs
 _POWER_ON_CYCLES = 25_000  # more than the firmware gives itself
@@ -33,12 +34,12 @@ _BEAT_CYCLES = 100        # of a march, at most
 class Finding:
     """What is wrong, and where.
 
-    test: memory, address, array or ring. row, column: of the array's element; None: not one element alone.
-    address: of the first wrong word. expected, found: that word.
+    test: memory, address, array or ring. tile: None where memory does not answer, and nobody knows whose. row, column:
+    of the array's element; None: not one element alone. address: of the first wrong word. expected, found: that word.
     """
 
     test: str
-    tile: int
+    tile: int | None
     row: int | None = None
     column: int | None = None
     address: int = 0
@@ -47,6 +48,8 @@ class Finding:
     text: str = ""
 
     def __str__(self) -> str:
+        if self.tile is None:
+            return "the memory of a tile does not answer"
         words = f"{self.found:#010x} in place of {self.expected:#010x} at address {self.address:#x}"
         if self.test == "array":
             if self.text:
@@ -55,6 +58,8 @@ class Finding:
                 what = f"column {self.column} of the array: {words}"
             else:
                 what = f"the array's element in row {self.row}, column {self.column}: {words}"
+        elif self.test == "ring":
+            what = self.text
         else:
             what = f"{'address bits' if self.test == 'address' else 'bits'} {self.bits} of memory's beats: {words}"
         return f"tile {self.tile}, {what}"
@@ -150,7 +155,8 @@ def _finding(device: "Device", result: int) -> Finding:
     row, column = (None if value == _UNKNOWN else value for value in (element & 0xFFFF, element >> 16))
     test = Test(result >> 8 & 0xFF).name.lower()
     text = "" if test != "array" or column is not None else "the test of the array did not run to its end"
-    return Finding(test, result >> 16 & 0xFF, row, column,
+    tile = result >> 16 & 0xFF
+    return Finding(test, None if tile == _NO_TILE else tile, row, column,
                    mailbox.selftest_address_high << 32 | mailbox.selftest_address_low, mailbox.selftest_expected,
                    mailbox.selftest_found, text)
 
@@ -171,6 +177,11 @@ def run(device: "Device", memory_bytes: int | None) -> SelfTest:
             what, faults = step(device, tile, int(memory_bytes) // BEAT_BYTES)
             report.faults += faults
             report.steps.append(Step(test, tile, what, device.cycle - before, not faults))
+    for tile in range(max(1, device.config.tiles - 1)):
+        before = device.cycle
+        what, faults = _ring(device, tile)
+        report.faults += faults
+        report.steps.append(Step("ring", tile, what, device.cycle - before, not faults))
     return report
 
 
@@ -200,11 +211,8 @@ def walks(config: Any) -> Iterator[list[int]]:
     """For each port, addresses that differ in one line each from the first."""
     for port in range(config.ports):
         first = port * config.memory.interleave_bytes
-        step, addresses = config.ports * config.memory.interleave_bytes if port else BEAT_BYTES, [first]
-        while step < config.memory.bytes:
-            addresses.append(first + step)
-            step *= 2
-        yield addresses
+        lines = range(_BEAT_SHIFT, config.memory.bytes.bit_length() - 1)
+        yield [first, *(first ^ 1 << line for line in lines)]
 
 
 def _pieces(config: Any) -> Iterator[tuple[int, int]]:
@@ -244,4 +252,39 @@ def _array(device: "Device", tile: int, _: int) -> tuple[str, list[Finding]]:
         at = test.results + int(np.ravel_multi_index(tuple(wrong), results.shape)) * 4
         faults.append(Finding("array", tile, row, column, program.address + at,
                               int(expected[tuple(wrong)]) & 0xFFFFFFFF, int(results[tuple(wrong)]) & 0xFFFFFFFF))
+    return what, faults
+
+
+def _ring(device: "Device", tile: int) -> tuple[str, list[Finding]]:
+    """Each data wire of the links between ``tile`` and the next one, as 0 and as 1, in both directions.
+
+    A broadcast: the first one's data goes to the second, and comes back from there (docs/collectives.md, the chain). It
+    is the bits of each wire's number and their complements, so that any two wires differ somewhere. The links of the
+    host's stop carry what the memory test writes and reads.
+    """
+    if device.config.tiles == 1:
+        return "no ring: one tile", []
+    bits, behind = device.config.ring.data_bits, tile + 1
+    numbers = np.arange(bits) >> np.arange((bits - 1).bit_length())[:, None] & 1
+    flits = np.packbits(np.concatenate([numbers, 1 - numbers]).astype(np.uint8), axis=1, bitorder="little")
+    what, jobs = f"links between tiles {tile} and {behind}, {bits} wires each way", device.jobs
+    try:
+        received = device.submit("broadcast", flits, root=tile, tiles=[tile, behind]).result()
+    except Error as error:
+        return what, [Finding("ring", tile, text=f"the ring between it and tile {behind}: {error}")]
+    finally:
+        device.jobs = jobs
+    at_first, at_second = (array._view for array in received)
+    faults = []
+    for source, receiver, before in ((tile, behind, flits), (behind, tile, at_second)):
+        after = at_second if receiver == behind else at_first
+        words, found = before.reshape(-1).view("<u4"), after.reshape(-1).view("<u4")
+        wrong = np.flatnonzero(words != found)
+        if wrong.size:
+            at = int(wrong[0])
+            wires = np.flatnonzero(np.unpackbits(np.bitwise_or.reduce(before ^ after), bitorder="little")).tolist()
+            faults.append(Finding("ring", receiver, address=received[receiver - tile].address + 4 * at,
+                                  expected=int(words[at]), found=int(found[at]),
+                                  text=f"what comes from tile {source} over the ring: bits {wires} of a flit's data "
+                                       "are wrong"))
     return what, faults

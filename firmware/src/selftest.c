@@ -7,20 +7,24 @@
 
 #define CHECK RL_SWEEPCOMMAND_CHECK
 #define WRITE RL_SWEEPCOMMAND_WRITE
+#define TILES RL_SWEEPCOMMAND_TILES
+#define EVERYWHERE (RL_SWEEPCOMMAND_PORTS | TILES)
 #define UNKNOWN 0xFFFFu
+#define NO_TILE 0xFFu
 #define ROWS RL_ROWS
 #define ROW_BEATS (RL_SELFTEST_ROW_BYTES / RL_BEAT_BYTES)
 #define WORDS_PER_BEAT (RL_BEAT_BYTES / 4)
 #define BEAT_SHIFT 5
 #define RESUME (1u << 8)
+#define EVER (~0u)
 
 /* Ways a test can end. */
 enum { WELL, WRONG };
 
 uint32_t selftest_cycles[RL_TILES];
 
-/* The cycle after which nothing more is begun, and whether that has come. */
-static uint32_t limit, late;
+/* The cycle after which nothing more is begun or waited for; the state the test is given up in, or 0. */
+static uint32_t limit, given_up;
 
 static const uint32_t image[] = {RL_SELFTEST_IMAGE};
 static const uint32_t addresses[] = {RL_SELFTEST_IMAGE_ADDRESSES};
@@ -28,10 +32,12 @@ static const uint32_t expectation[] = {RL_SELFTEST_EXPECTED};
 
 static uint32_t now(void) { return get(REGISTER(CYCLE_LOW)); }
 
-#if RL_SELFTEST_ADDRESS_BITS > 32
+#if RL_SELFTEST_ADDRESS_BITS > 31 /* so that a shift by the size of a memory is one */
+#define LONG 1
 typedef uint64_t place_t;
 #define UPPER(place) ((uint32_t)((place) >> 32))
 #else
+#define LONG 0
 typedef uint32_t place_t;
 #define UPPER(place) 0u
 #endif
@@ -39,10 +45,12 @@ typedef uint32_t place_t;
 /* The core has no multiplier: everything that is multiplied here is a power of two. */
 static place_t memory_of(uint32_t tile) { return (place_t)tile << RL_SELFTEST_MEMORY_SHIFT; }
 
+static uint32_t tile_of(place_t address) { return address >> RL_SELFTEST_MEMORY_SHIFT; }
+
 /* Tells what is wrong, once and for all; the upper half of the address is told by the caller. */
 static int wrong(uint32_t test, uint32_t tile, uint32_t element, uint32_t address, uint32_t expected, uint32_t found)
 {
-    if (late)
+    if (given_up)
         return WRONG;
     put(MAILBOX(SELFTEST_ELEMENT), element);
     put(MAILBOX(SELFTEST_ADDRESS_LOW), address);
@@ -56,123 +64,137 @@ static int wrong(uint32_t test, uint32_t tile, uint32_t element, uint32_t addres
 static void go(place_t address, uint32_t step, uint32_t count, uint32_t command)
 {
     put(SWEEP(ADDRESS_LOW), address);
-    if (RL_SELFTEST_ADDRESS_BITS > 32)
+    if (LONG)
         put(SWEEP(ADDRESS_HIGH), UPPER(address));
     put(SWEEP(STEP), step);
     put(SWEEP(COUNT), count);
     put(SWEEP(COMMAND), command);
 }
 
-/* Goes over memory; false where something is not as expected, or there is no answer. */
-static int sweep(place_t address, uint32_t step, uint32_t count, uint32_t command)
+/* Waits while the unit is `busy`; false where something is not as expected, there is no answer, or no more time. */
+static int settle(uint32_t busy)
 {
-    uint32_t start, status;
+    uint32_t since = now(), before = 0, status, cycle;
 
-    start = now();
-    late = late || start > limit;
-    if (late)
-        return 0;
-    go(address, step, count, command);
-    while ((status = get(SWEEP(STATUS))) & RL_SWEEPSTATUS_BUSY)
-        if (now() - start > RL_SELFTEST_PATIENCE + (count << (limit == ~0u ? 6 : 3)))
+    while ((status = get(SWEEP(STATUS))) & busy) {
+        cycle = now();
+        if (cycle > limit) {
+            given_up = RL_SELFTEST_INCOMPLETE;
             return 0;
+        }
+        if (status != before) { /* it goes on */
+            before = status;
+            since = cycle;
+        } else if (cycle - since > RL_SELFTEST_PATIENCE)
+            return 0;
+    }
     return !(status & RL_SWEEPSTATUS_BAD);
 }
 
-/* The same where all words of the pattern are `pattern`: tells of the first one that is not as expected. */
-static int test(uint32_t code, uint32_t tile, place_t address, uint32_t step, uint32_t count, uint32_t command,
-                uint32_t pattern)
+/* Goes over memory; false where something is not as expected, there is no answer, or it is not to be done. */
+static int sweep(place_t address, uint32_t step, uint32_t count, uint32_t command)
 {
-    uint32_t i, bad;
+    if (limit != EVER && get(MAILBOX(PENDING)) && (get(MAILBOX(REQUEST)) & 0xFF) == RL_REQUEST_SKIP)
+        given_up = RL_SELFTEST_SKIPPED;
+    else if (now() > limit)
+        given_up = RL_SELFTEST_INCOMPLETE;
+    if (given_up)
+        return 0;
+    go(address, step, count, command);
+    return settle(RL_SWEEPSTATUS_BUSY);
+}
+
+static place_t bad_place(void)
+{
+    place_t low = get(SWEEP(BAD_LOW));
+#if LONG
+    low |= (place_t)get(SWEEP(BAD_HIGH)) << 32;
+#endif
+    return low;
+}
+
+/* Whether an access to a memory has no answer, nobody knows to which one. */
+static int silent(void) { return get(SWEEP(STATUS)) & RL_SWEEPSTATUS_BUSY; }
+
+static int no_answer(void) { return wrong(RL_TEST_MEMORY, NO_TILE, UNKNOWN | UNKNOWN << 16, 0, 0, 0); }
+
+/* The same where all words of the pattern are `pattern`: tells of the first one that is not as expected. */
+static int test(uint32_t code, place_t address, uint32_t step, uint32_t count, uint32_t command, uint32_t pattern)
+{
+    uint32_t i;
+    place_t bad;
 
     put(SWEEP(FILL), pattern);
     if (sweep(address, step, count, command))
         return WELL;
-    bad = get(SWEEP(BAD_LOW));
+    if (silent())
+        return no_answer();
+    bad = bad_place();
     if (command & RL_SWEEPCOMMAND_ADDRESSED)
-        pattern ^= bad / RL_BEAT_BYTES | get(SWEEP(BAD_HIGH)) << (32 - BEAT_SHIFT);
+        pattern ^= bad >> BEAT_SHIFT;
     for (i = 0; i < WORDS_PER_BEAT - 1 && get(SWEEP(WORD) + 4 * i) == pattern;)
         i++;
-    bad += 4 * i;
-    put(MAILBOX(SELFTEST_ADDRESS_HIGH), get(SWEEP(BAD_HIGH)));
-    return wrong(code, tile, UNKNOWN | UNKNOWN << 16, bad, pattern, get(SWEEP(WORD) + 4 * i));
+    put(MAILBOX(SELFTEST_ADDRESS_HIGH), UPPER(bad));
+    return wrong(code, tile_of(bad), UNKNOWN | UNKNOWN << 16, bad + 4 * i, pattern,
+                 get(SWEEP(WORD) + 4 * i));
 }
 
 /* Each bit of each word as 0 and as 1, after a neighbour has changed: MATS+, and zeros at the end. */
-static int march(uint32_t tile, place_t address, place_t last, uint32_t step, uint32_t count)
+static int march(place_t address, place_t last, uint32_t count, uint32_t where)
 {
-    const uint32_t pattern = 0x55555555, both = CHECK | WRITE | RL_SWEEPCOMMAND_COMPLEMENT;
+    const uint32_t pattern = 0x55555555, both = CHECK | WRITE | RL_SWEEPCOMMAND_COMPLEMENT | where;
 
-    if (test(RL_TEST_MEMORY, tile, address, step, count, WRITE, pattern)
-        || test(RL_TEST_MEMORY, tile, address, step, count, both, pattern)
-        || test(RL_TEST_MEMORY, tile, last, -step, count, both, ~pattern)
-        || test(RL_TEST_MEMORY, tile, address, step, count, CHECK | WRITE | RL_SWEEPCOMMAND_ZERO, pattern))
-        return WRONG;
-    return WELL;
+    return test(RL_TEST_MEMORY, address, RL_BEAT_BYTES, count, WRITE | where, pattern)
+        || test(RL_TEST_MEMORY, address, RL_BEAT_BYTES, count, both, pattern)
+        || test(RL_TEST_MEMORY, last, -RL_BEAT_BYTES, count, both, ~pattern)
+        || test(RL_TEST_MEMORY, address, RL_BEAT_BYTES, count, CHECK | WRITE | RL_SWEEPCOMMAND_ZERO | where, pattern);
 }
 
 /* Every address line of every port: two addresses that differ in one line hold their own values. */
-static int address_lines(uint32_t tile)
+static int address_lines(place_t base, uint32_t where)
 {
-    const uint32_t walk = RL_SWEEPCOMMAND_WALK | RL_SWEEPCOMMAND_ADDRESSED | WRITE;
-    uint32_t port;
+    const uint32_t walk = RL_SWEEPCOMMAND_WALK | RL_SWEEPCOMMAND_ADDRESSED | where, count = 1 + RL_SELFTEST_LINES;
 
-    for (port = 0; port < RL_SELFTEST_PORTS; port++) {
-        uint32_t step = port ? RL_SELFTEST_PORTS << RL_SELFTEST_INTERLEAVE_SHIFT : RL_BEAT_BYTES, count = 1;
-        place_t reach, base = memory_of(tile) + (port << RL_SELFTEST_INTERLEAVE_SHIFT);
-
-        for (reach = step; reach < RL_MEMORY_BYTES; reach <<= 1)
-            count++;
-        if (test(RL_TEST_ADDRESS, tile, base, step, count, walk, 0)
-            || test(RL_TEST_ADDRESS, tile, base, step, count, walk | CHECK | RL_SWEEPCOMMAND_ZERO, 0))
-            return WRONG;
-    }
-    return WELL;
+    return test(RL_TEST_ADDRESS, base, RL_BEAT_BYTES, count, walk | WRITE, 0)
+        || test(RL_TEST_ADDRESS, base, RL_BEAT_BYTES, count, walk | CHECK, 0)
+        || test(RL_TEST_ADDRESS, base, RL_BEAT_BYTES, count, walk | WRITE | RL_SWEEPCOMMAND_ZERO, 0);
 }
 
-static int memory(uint32_t tile)
+/* Puts the array's job into memory, beat by beat: the first tile's into all of them at once, and into the others what
+ * is their own, where there are addresses in the beat. */
+static int place(void)
 {
-    return march(tile, memory_of(tile), memory_of(tile) + ((RL_SELFTEST_PORTS - 1) << RL_SELFTEST_INTERLEAVE_SHIFT),
-                 1u << RL_SELFTEST_INTERLEAVE_SHIFT, RL_SELFTEST_PORTS) ? WRONG : address_lines(tile);
-}
+    const uint32_t *next = addresses, *own, *word;
+    uint32_t i, tile;
+    place_t at = 0, base, sum;
 
-/* Puts the array's job into a tile's memory: the first tile's for all of them at once, as far as the unit's steps
- * reach, then into the others what is their own, the beats with addresses. */
-static int place(uint32_t tile)
-{
-    const uint32_t at_once = RL_SELFTEST_MEMORY_SHIFT <= 30 ? RL_TILES : 1;
-    const uint32_t *next = addresses, *word = image;
-    uint32_t i;
-    place_t base = memory_of(tile), at;
-
-    for (at = base; word < image + RL_SELFTEST_WORDS; at += RL_BEAT_BYTES) {
-        if (tile && at_once > 1 && (next == addresses + RL_SELFTEST_ADDRESSES
-                                    || image + *next >= word + WORDS_PER_BEAT)) {
-            word += WORDS_PER_BEAT;
-            continue;
-        }
+    for (word = image; word < image + RL_SELFTEST_WORDS; word += WORDS_PER_BEAT, at += RL_BEAT_BYTES, next = own) {
 #pragma GCC unroll 8
         for (i = 0; i < WORDS_PER_BEAT; i++)
             put(SWEEP(WORD) + 4 * i, word[i]);
-        word += WORDS_PER_BEAT;
-        for (; next < addresses + RL_SELFTEST_ADDRESSES && image + *next < word; next++) {
-            place_t sum = base + image[*next];
-            i = SWEEP(WORD) + (4 * *next & (RL_BEAT_BYTES - 1));
-            put(i, sum);
-            put(i + 4, UPPER(sum));
-        }
-        go(at, 1u << (RL_SELFTEST_MEMORY_SHIFT & 31), tile ? 1 : at_once, WRITE);
-        while (get(SWEEP(STATUS)) & RL_SWEEPSTATUS_OPEN)
-            if (now() > RL_SELFTEST_LAST)
+        for (tile = 0; tile < RL_TILES; tile++) {
+            base = memory_of(tile);
+            for (own = next; own < addresses + RL_SELFTEST_ADDRESSES && image + *own < word + WORDS_PER_BEAT; own++) {
+                sum = base + image[*own];
+                i = SWEEP(WORD) + (4 * *own & (RL_BEAT_BYTES - 1));
+                put(i, sum);
+                put(i + 4, UPPER(sum));
+            }
+            go(base + at, 0, 1, tile ? WRITE : WRITE | TILES);
+            if (!settle(RL_SWEEPSTATUS_OPEN))
                 return 0;
+            if (own == next)
+                break;
+        }
     }
-    return sweep(at, 0, 0, WRITE); /* the last one has been written, too */
+    return sweep(at, 0, 0, WRITE); /* the last ones have been written, too */
 }
 
-/* Runs the job at `address` on a tile, through queue 0 as a host would; false where it does not end well. */
-static int run(uint32_t tile, place_t address)
+/* Starts the tile's job through queue 0, as a host would; false where that does not get it. */
+static int launch(uint32_t tile)
 {
-    uint32_t start = now(), well = 1;
+    place_t address = memory_of(tile);
+    uint32_t since = now();
 
     put(QUEUE_REGISTER(0, RING_LOW), address);
     put(QUEUE_REGISTER(0, RING_HIGH), UPPER(address));
@@ -181,21 +203,42 @@ static int run(uint32_t tile, place_t address)
     put(QUEUE_REGISTER(0, RING_SIZE), 1);
     put(QUEUE_REGISTER(0, COMMAND), 1);
     put(QUEUE_REGISTER(0, TAIL), 1);
-    while (!(get(PORT(READY)) & 1) && well)
-        well = now() - start < RL_SELFTEST_PATIENCE;
-    if (well)
-        put(PORT(START), tile << 8);
+    while (!(get(PORT(READY)) & 1))
+        if (now() - since > RL_SELFTEST_PATIENCE)
+            return 0;
+    put(PORT(START), tile << 8);
+    return 1;
+}
+
+/* Waits for the tile's job; false where it does not end well. */
+static int finished(uint32_t tile, uint32_t since)
+{
+    uint32_t well = 1;
+
     while (!(get(TILE_REGISTER(tile, SLOTS)) & 3) && well)
-        well = now() - start < RL_SELFTEST_PATIENCE;
+        well = now() - since < RL_SELFTEST_PATIENCE;
     if (!well) /* the host can still use the other tiles */
         put(REGISTER(ABORT), 1u << tile);
     put(TILE_REGISTER(tile, SLOT_COMMAND), RESUME | (get(TILE_REGISTER(tile, SLOTS)) & 3));
-    put(QUEUE_REGISTER(0, RING_SIZE), 0);
-    put(QUEUE_REGISTER(0, WINDOW_LIMIT_HIGH), 0);
-    put(QUEUE_REGISTER(0, COMMAND), 1);
     put(REGISTER(SNAPSHOT), 1u << tile);
     selftest_cycles[tile] = get(TILE_REGISTER(tile, COUNTER_CYCLES_LOW));
     return well && (get(TILE_REGISTER(tile, STATUS)) >> 8 & 0xFF) == RL_STATUS_DONE;
+}
+
+/* Runs the jobs of all tiles, side by side. Returns the first one whose job does not end well, or RL_TILES. */
+static uint32_t run(void)
+{
+    uint32_t begun, tile, bad = RL_TILES, since;
+
+    for (begun = 0; begun < RL_TILES && launch(begun); begun++)
+        ;
+    put(QUEUE_REGISTER(0, RING_SIZE), 0);
+    put(QUEUE_REGISTER(0, COMMAND), 1);
+    for (tile = begun, since = now(); tile--;)
+        if (!finished(tile, since))
+            bad = tile;
+    put(QUEUE_REGISTER(0, WINDOW_LIMIT_HIGH), 0);
+    return bad < begun ? bad : begun;
 }
 
 /* Where row 0 of a pattern's results lies. */
@@ -204,10 +247,10 @@ static place_t result(uint32_t tile, uint32_t pattern)
     return memory_of(tile) + RL_SELFTEST_RESULTS + (pattern ? (ROWS + 1) * RL_SELFTEST_ROW_BYTES : 0);
 }
 
-static int right(place_t address, uint32_t beats, uint32_t pattern)
+static int right(place_t address, uint32_t beats, uint32_t pattern, uint32_t where)
 {
     put(SWEEP(FILL), pattern);
-    return sweep(address, RL_BEAT_BYTES, beats, CHECK);
+    return sweep(address, RL_BEAT_BYTES, beats, CHECK | where);
 }
 
 static uint32_t word_at(place_t address)
@@ -223,13 +266,13 @@ static int locate(uint32_t tile, uint32_t pattern)
     place_t at = result(tile, pattern);
 
     limit = RL_SELFTEST_LAST;
-    zero_bad = !right(at, ROW_BEATS, 0);
-    while (!zero_bad && ++row <= ROWS && right(at += RL_SELFTEST_ROW_BYTES, ROW_BEATS, expectation[pattern]))
+    zero_bad = !right(at, ROW_BEATS, 0, 0);
+    while (!zero_bad && ++row <= ROWS && right(at += RL_SELFTEST_ROW_BYTES, ROW_BEATS, expectation[pattern], 0))
         ;
     want = row ? expectation[pattern] : 0;
     /* The leftmost column: a wrong activation goes on to those on the right. */
-    for (i = column = 0; i < ROW_BEATS; i++) {
-        right(at + i * RL_BEAT_BYTES, 1, want); /* if not, the words are what was found */
+    for (i = column = 0; i < ROW_BEATS && !given_up; i++) {
+        right(at + i * RL_BEAT_BYTES, 1, want, 0); /* if not, the words are what was found */
         for (word = 0; word < WORDS_PER_BEAT; word++, column = column + 1 < RL_COLUMNS ? column + 1 : 0)
             if (get(SWEEP(WORD) + 4 * word) != want && column < leftmost) {
                 leftmost = column;
@@ -242,11 +285,11 @@ static int locate(uint32_t tile, uint32_t pattern)
         row = ROWS + 1;
     if (zero_bad) {
         place_t below = at;
-        while (++row <= ROWS && word_at(below += RL_SELFTEST_ROW_BYTES) != expectation[pattern])
+        while (++row <= ROWS && !given_up && word_at(below += RL_SELFTEST_ROW_BYTES) != expectation[pattern])
             ;
     }
-    if (late) {
-        late = 0;
+    if (given_up) {
+        given_up = 0;
         leftmost = UNKNOWN;
         row = ROWS + 1;
     }
@@ -254,51 +297,34 @@ static int locate(uint32_t tile, uint32_t pattern)
     return wrong(RL_TEST_ARRAY, tile, (row <= ROWS ? ROWS - row : UNKNOWN) | leftmost << 16, at, want, found);
 }
 
-static int array(uint32_t tile)
+static int array(void)
 {
-    place_t base = memory_of(tile);
-    uint32_t pattern;
+    uint32_t tile, pattern;
 
-    put(MAILBOX(SELFTEST_ADDRESS_HIGH), UPPER(base));
-    if (!place(tile) || !run(tile, base))
-        return wrong(RL_TEST_ARRAY, tile, UNKNOWN | UNKNOWN << 16, base, RL_STATUS_DONE,
+    if (!place())
+        return no_answer();
+    tile = run();
+    if (tile < RL_TILES) {
+        put(MAILBOX(SELFTEST_ADDRESS_HIGH), UPPER(memory_of(tile)));
+        return wrong(RL_TEST_ARRAY, tile, UNKNOWN | UNKNOWN << 16, memory_of(tile), RL_STATUS_DONE,
                      get(TILE_REGISTER(tile, STATUS)) >> 8 & 0xFFFF);
+    }
     for (pattern = 0; pattern < sizeof expectation / sizeof *expectation; pattern++)
-        if (!right(result(tile, pattern), ROW_BEATS, 0)
-            || !right(result(tile, pattern) + RL_SELFTEST_ROW_BYTES, ROWS * ROW_BEATS, expectation[pattern]))
-            return late ? WRONG : locate(tile, pattern);
+        if (!right(result(0, pattern), ROW_BEATS, 0, TILES)
+            || !right(result(0, pattern) + RL_SELFTEST_ROW_BYTES, ROWS * ROW_BEATS, expectation[pattern], TILES))
+            return given_up ? WRONG : silent() ? no_answer() : locate(tile_of(bad_place()), pattern);
     put(SWEEP(FILL), 0);
-    return sweep(base, RL_BEAT_BYTES, (RL_SELFTEST_SIZE + RL_BEAT_BYTES - 1) / RL_BEAT_BYTES, WRITE) ? WELL : WRONG;
-}
-
-static int (*const steps[])(uint32_t tile) = {memory, array};
-
-static int unwanted(void)
-{
-    return get(MAILBOX(PENDING)) && (get(MAILBOX(REQUEST)) & 0xFF) == RL_REQUEST_SKIP;
+    return sweep(0, RL_BEAT_BYTES, (RL_SELFTEST_SIZE + RL_BEAT_BYTES - 1) / RL_BEAT_BYTES, WRITE | TILES)
+        ? WELL : no_answer();
 }
 
 void selftest_power_on(void)
 {
-    uint32_t tile, step, state = RL_SELFTEST_PASSED;
-
-    limit = RL_SELFTEST_BEGIN;
-    for (step = 0; step < sizeof steps / sizeof *steps; step++)
-        for (tile = 0; tile < RL_TILES; tile++) {
-            if (unwanted()) {
-                state = RL_SELFTEST_SKIPPED;
-                goto end;
-            }
-            if (steps[step](tile) == WRONG) {
-                if (!late)
-                    return;
-                state = RL_SELFTEST_INCOMPLETE;
-                goto end;
-            }
-        }
-end:
+    limit = RL_SELFTEST_END;
+    if ((march(0, 0, 1, EVERYWHERE) || address_lines(0, EVERYWHERE) || array()) && !given_up)
+        return;
     put(MAILBOX(SELFTEST_END), now());
-    put(MAILBOX(SELFTEST), state);
+    put(MAILBOX(SELFTEST), given_up ? given_up : RL_SELFTEST_PASSED);
 }
 
 void selftest_march(uint32_t tile, uint32_t first, uint32_t count)
@@ -306,10 +332,10 @@ void selftest_march(uint32_t tile, uint32_t first, uint32_t count)
     place_t address = memory_of(tile) + ((place_t)first << BEAT_SHIFT);
     place_t last = address + ((place_t)(count - 1) << BEAT_SHIFT);
 
-    limit = ~0u;
-    late = 0;
+    limit = EVER;
+    given_up = 0;
     put(MAILBOX(SELFTEST), RL_SELFTEST_RUNNING);
-    if (march(tile, address, last, RL_BEAT_BYTES, count) == WRONG || address_lines(tile) == WRONG)
+    if (march(address, last, count, 0) || address_lines(memory_of(tile), RL_SWEEPCOMMAND_PORTS))
         return;
     put(MAILBOX(SELFTEST_END), now());
     put(MAILBOX(SELFTEST), RL_SELFTEST_PASSED);

@@ -1,6 +1,7 @@
 """The C of the self-test against memory and tiles written here: several tiles, long addresses, time that runs out."""
 
 import ctypes
+import itertools
 import os
 import re
 import subprocess
@@ -67,6 +68,8 @@ class Hardware:
         self.mailbox = dict.fromkeys((r.name for r in regmap.MAILBOX), 0)
         self.queue = dict.fromkeys((r.name for r in regmap.QUEUE), 0)
         self.cycle, self.pace, self.latency, self.free = 0, 6, 40, 0
+        self.answers, self.job_cycles = False, 500  # whether one sees that a sweep goes on
+        self.broken = None  # tile, row, column of an element
         self.bad, self.ran, self.hung, self.ended, self.aborted, self.errors = None, [], (), {}, [], []
         self._get, self._put = GET(self.guard(self.get)), PUT(self.guard(self.put))
         library.connect_bus(self._get, self._put)
@@ -93,7 +96,8 @@ class Hardware:
             if offset >= sweep.PORT["word"]:
                 return self.words[offset - sweep.PORT["word"] >> 2]
             return {sweep.PORT["status"]: (SweepStatus.BUSY if self.cycle < self.free else 0)
-                    | (SweepStatus.BAD if self.bad is not None else 0),
+                    | (SweepStatus.BAD if self.bad is not None else 0)
+                    | (self.cycle >> 10 & 0xFF if self.answers else 0) << 8,
                     sweep.PORT["bad_low"]: self.bad or 0, sweep.PORT["bad_high"]: (self.bad or 0) >> 32}[offset]
         if region == REGIONS["queues"]:
             assert offset == PORT["ready"]
@@ -145,11 +149,12 @@ class Hardware:
     def go(self, command):
         address = self.sweep["address_low"] | self.sweep["address_high"] << 32
         step = self.sweep["step"] - (self.sweep["step"] >> 31 << 32)
-        self.bad, self.free = None, self.cycle + self.latency + self.sweep["count"]
-        for number in range(self.sweep["count"]):
-            at = address + (step << number - 1 if number else 0 if SweepCommand.WALK in command else 0)
-            if SweepCommand.WALK not in command:
-                at = address + step * number
+        ports, tiles = (range(number if flag in command else 1) for flag, number in (
+            (SweepCommand.PORTS, self.config.ports), (SweepCommand.TILES, TILES)))
+        self.bad, self.free = None, self.cycle + self.latency + self.sweep["count"] * len(ports) * len(tiles)
+        for number, port, tile in itertools.product(range(self.sweep["count"]), ports, tiles):
+            at = address + (step * number if SweepCommand.WALK not in command else step << number - 1 if number else 0)
+            at ^= port * self.config.memory.interleave_bytes ^ tile * self.config.memory.bytes
             assert at % 32 == 0 and 0 <= at < TILES * self.config.memory.bytes
             pattern = [w ^ (at >> 5 & 0xFFFFFFFF if SweepCommand.ADDRESSED in command else 0) for w in self.words]
             found = self.read(at)
@@ -169,7 +174,7 @@ class Hardware:
         self.ran.append(tile)
         if tile in self.hung:
             return
-        self.ended[tile] = self.cycle + 500
+        self.ended[tile] = self.cycle + self.job_cycles
         raw = b"".join(np.array(self.memory[base + 32 * i], "<u4").tobytes() for i in range(14))
         assert DESCRIPTOR.decode(raw)["completion_address"] >= base
         rows, columns = self.config.tile.array.rows, self.config.tile.array.columns
@@ -184,6 +189,8 @@ class Hardware:
                 assert raw[at + 1] == Opcode.STORE and fields["columns"] == 2 * columns
                 result = np.zeros((rows + 1, 2 * columns), "<i4")
                 result[1:] = next(value)
+                if self.broken and self.broken[0] == tile:
+                    result[rows - self.broken[1], self.broken[2]::columns] ^= 4
                 for row in range(rows + 1):
                     self.memory[fields["address"] + row * fields["row_stride"]] = result[row].view("<u4").tolist()
 
@@ -206,9 +213,50 @@ def test_a_skip_is_heeded_before_and_between(hardware):
     assert hardware.mailbox["pending"] == 0
 
 
-@pytest.mark.parametrize("latency", [800, 1500, 2500])
+def test_a_skip_ends_a_test_that_is_on_its_way(hardware):
+    read = hardware.read
+
+    def ask(address):
+        if len(hardware.memory) > 20:
+            hardware.mailbox |= {"request": Request.SKIP, "pending": 1}
+        return read(address)
+
+    hardware.read = ask
+    hardware.call("selftest_power_on")
+    assert hardware.mailbox["selftest"] == SelfTest.SKIPPED and hardware.memory and not hardware.ran
+
+
+def test_memory_that_never_answers_is_told(hardware):
+    hardware.latency = 1 << 30
+    hardware.call("selftest_power_on")
+    assert hardware.mailbox["selftest"] == SelfTest.FAILED | regmap.Test.MEMORY << 8 | 0xFF << 16
+    assert hardware.mailbox["selftest_end"] <= build.SELFTEST_CYCLES
+
+
+def test_slow_memory_that_goes_on_is_waited_for(hardware):
+    """A march that the host asks for: longer than the patience, but with an answer now and then."""
+    hardware.latency, patience = 50_000, 1000 + 4 * hardware.config.ideal.patience_cycles
+    assert hardware.latency > 3 * patience
+    hardware.answers = True
+    hardware.mailbox |= {"request": Request.MARCH, "argument0": 0, "argument1": 2, "pending": 1}
+    hardware.call("mailbox_turn")
+    assert hardware.mailbox["selftest"] == SelfTest.PASSED
+    hardware.answers = False
+    hardware.mailbox |= {"request": Request.MARCH, "argument0": 0, "argument1": 2, "pending": 1}
+    hardware.call("mailbox_turn")
+    assert hardware.mailbox["selftest"] == SelfTest.FAILED | regmap.Test.MEMORY << 8 | 0xFF << 16
+
+
+def test_the_tiles_jobs_run_side_by_side(hardware):
+    hardware.job_cycles = 2000
+    hardware.call("selftest_power_on")
+    assert hardware.mailbox["selftest"] == SelfTest.PASSED and hardware.ran == list(range(TILES))
+    assert max(hardware.ended.values()) - min(hardware.ended.values()) < 1000
+
+
+@pytest.mark.parametrize("latency", [1500, 2500, 4000])
 def test_time_runs_out(hardware, latency):
-    hardware.latency = latency
+    hardware.latency, hardware.answers = latency, True
     hardware.call("selftest_power_on")
     assert hardware.mailbox["selftest"] == SelfTest.INCOMPLETE
     assert hardware.mailbox["selftest_end"] <= build.SELFTEST_CYCLES
@@ -235,6 +283,18 @@ def test_a_job_that_hangs_is_aborted_and_told(hardware):
     hardware.call("selftest_power_on")
     assert hardware.mailbox["selftest"] == SelfTest.FAILED | regmap.Test.ARRAY << 8 | 1 << 16
     assert hardware.mailbox["selftest_element"] == 0xFFFFFFFF and hardware.aborted == [2]
+    assert hardware.mailbox["selftest_end"] <= build.SELFTEST_CYCLES
+
+
+@pytest.mark.parametrize("tile, row, column", [(0, 0, 0), (1, 3, 1), (2, 0, 3)])
+def test_an_element_of_any_tile_is_located(hardware, tile, row, column):
+    hardware.broken = tile, row, column
+    hardware.call("selftest_power_on")
+    assert hardware.mailbox["selftest"] == SelfTest.FAILED | regmap.Test.ARRAY << 8 | tile << 16
+    assert hardware.mailbox["selftest_element"] == row | column << 16
+    assert (hardware.mailbox["selftest_address_low"] | hardware.mailbox["selftest_address_high"] << 32
+            ) // hardware.config.memory.bytes == tile
+    assert hardware.mailbox["selftest_expected"] ^ hardware.mailbox["selftest_found"] == 4
     assert hardware.mailbox["selftest_end"] <= build.SELFTEST_CYCLES
 
 

@@ -8,11 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 import ringloom as rl
-from ringloom import cli
+from ringloom import cli, selftest
 from ringloom.firmware.build import SELFTEST_CYCLES
 from ringloom.hw.regmap import MAILBOX, Request
+from ringloom.hw.ring.flit import Direction
+from ringloom.sim.amaranth_sim import PythonSimulator
 from tests.support.bare import bare
-from tests.support.faults import KINDS, PythonFaults, VerilatedFaults
+from tests.support.faults import KINDS, BrokenLink, PythonFaults, VerilatedFaults
 
 FIRMWARE = {"control.kind": "firmware", "memory.kind": "ideal", "memory.bytes": 65536, "ideal.bytes_per_cycle": 64}
 CONFIG = bare("tiny", FIRMWARE)
@@ -63,7 +65,8 @@ def test_a_healthy_device_passes_and_counts_nothing(simulator):
     a = np.arange(-40, 40, dtype=np.int8).reshape(8, 10)
     before = device.put(a)
     report = device.selftest()
-    assert report.passed and [step.test for step in report.steps] == ["memory", "array"], report
+    assert report.passed and [step.test for step in report.steps] == ["memory", "array", "ring"], report
+    assert report.steps[2].what == "no ring: one tile" and report.steps[2].cycles == 0
     assert "65,536 bytes (100%)" in report.steps[0].what and "4 x 4" in report.steps[1].what
     assert (np.asarray(before) == a).all() and (device.matmul(a, a.T) == a.astype(int) @ a.T.astype(int)).all()
 
@@ -214,20 +217,22 @@ def test_a_silent_firmware_is_told(simulator, monkeypatch):
     device = switch_on(simulator)
     monkeypatch.setattr(device.regs, "_blocks", dict(device.regs._blocks) | {"mailbox": SimpleNamespace(
         request=0, pending=1, selftest=0)})
-    from ringloom import selftest
     with pytest.raises(rl.DeviceFault, match="did not answer TELEMETRY within 500 cycles"):
         selftest.ask(device, Request.TELEMETRY, 0, cycles=500)
     with pytest.raises(rl.DeviceFault, match="the management core is at fault"):
         selftest.power_on(device, True)
 
 
-@pytest.mark.parametrize("preset, sim", [("edge", "python"), ("inference", "verilated")])
-def test_healthy_presets_pass(preset, sim):
-    with rl.open(preset, sim=sim, overrides={"control.kind": "firmware", "memory.kind": "ideal", "tiles": 1},
-                 selftest=True) as device:
+@pytest.mark.parametrize("preset", ["tiny", "edge", "inference", pytest.param("training", marks=pytest.mark.fuzz)])
+def test_healthy_presets_pass(preset):
+    """As they are, on their own memory, with all their tiles."""
+    with rl.open(preset, sim="verilated", selftest=True) as device:
         print(f"\n{preset}: {device.power_on}")
         assert device.power_on.state == "passed" and device.power_on.cycles <= SELFTEST_CYCLES
-        report = device.selftest(memory_bytes=1 << 18 if sim == "verilated" else 64)
+        assert not any(device.simulator.memory(tile).any() for tile in range(device.config.tiles))
+        telemetry = device.telemetry()["tiles"]
+        assert telemetry == {tile: {"jobs": 0, "faults": 0, "busy_cycles": 0} for tile in range(device.config.tiles)}
+        report = device.selftest(memory_bytes=4096)
         assert report.passed, report.faults
 
 
@@ -239,4 +244,47 @@ def test_an_odd_array_passes_from_the_host():
     device.simulator.break_bit(kind=list(KINDS).index("sum"), row=1, column=4, bit=17, value=1)
     finding, = device.selftest(memory_bytes=64).faults
     assert (finding.row, finding.column) == (1, 4)
+    device.close()
+
+
+@pytest.fixture
+def ring_alone(monkeypatch):
+    for step in ("_memory", "_array"):  # they are tested above
+        monkeypatch.setattr(selftest, step, lambda *_: ("", []))
+
+
+@pytest.mark.parametrize("stop, direction, bit, value", [
+    (0, Direction.CLOCKWISE, 0, 1), (1, Direction.CLOCKWISE, 255, 0), (2, Direction.COUNTERCLOCKWISE, 137, 1),
+    (1, Direction.COUNTERCLOCKWISE, 7, 0)])
+def test_a_stuck_wire_of_a_link_is_found_and_located(ring_alone, stop, direction, bit, value):
+    config = bare("tiny", {"tiles": 3, "memory.bytes": 65536, "ring.data_bits": 256})
+    device = rl.Device(config, BrokenLink(config, stop, direction, bit, value))
+    report = device.selftest()
+    finding, = report.faults
+    receiver = stop + (1 if direction is Direction.CLOCKWISE else -1)
+    assert (finding.test, finding.tile) == ("ring", receiver)
+    words = f"tile {receiver}, what comes from tile {stop} over the ring: bits [{bit}] of a flit's data are wrong"
+    assert str(finding) == words
+    assert (finding.expected ^ finding.found) == 1 << bit % 32
+    steps = {step.tile: step.passed for step in report.steps if step.test == "ring"}
+    assert steps == {pair: pair != min(stop, receiver) for pair in (0, 1)}
+    device.close()
+
+
+def test_a_link_that_loses_flits_is_told(ring_alone):
+    config = bare("tiny", {"tiles": 2, "memory.bytes": 65536, "control.watchdog_cycles": 3000})
+    device = rl.Device(config, BrokenLink(config, 0, Direction.CLOCKWISE))
+    finding, = device.selftest().faults
+    assert str(finding).startswith("tile 0, the ring between it and tile 1: ") and "WATCHDOG" in str(finding)
+    device.close()
+
+
+@pytest.mark.parametrize("overrides", [{"tiles": 2}, {"tiles": 3, "ring.data_bits": 512, "ring.link_stages": 1}],
+                         ids=str)
+def test_every_link_of_a_healthy_ring_passes(ring_alone, overrides):
+    config = bare("tiny", {"memory.bytes": 1 << 18} | overrides)
+    device = rl.Device(config, PythonSimulator(config, lambda text: None))
+    steps = [step for step in device.selftest().steps if step.test == "ring"]
+    assert [step.tile for step in steps] == list(range(config.tiles - 1)) and all(step.passed for step in steps)
+    assert all(step.cycles > 4 * config.ring.data_bits.bit_length() for step in steps) and device.jobs == 0
     device.close()

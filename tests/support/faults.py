@@ -1,4 +1,4 @@
-"""A device with one stuck bit, chosen while it runs: in an element of the array, or at memory's storage ports."""
+"""A device with one stuck bit, chosen while it runs: in the array, at memory's ports; or for good: on a link."""
 
 import ctypes
 from contextlib import contextmanager
@@ -8,10 +8,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
-from ringloom.hw import tile
+from ringloom.hw import shell, tile
 from ringloom.hw.device import Device
 from ringloom.hw.export import TOP, to_verilog
 from ringloom.hw.memory.ideal import IdealMemory
+from ringloom.hw.ring.flit import NUMBER_BITS, Direction, Network
+from ringloom.hw.ring.link import LinkStages
 from ringloom.hw.tensor import engine
 from ringloom.hw.tensor.array import SystolicArray
 from ringloom.sim.amaranth_sim import PythonSimulator
@@ -118,3 +120,28 @@ class VerilatedFaults(VerilatedSimulator):
     def break_bit(self, **fault):
         address, size = _state(self._library, self._device)[0, "fault"]
         ctypes.memmove(address, LAYOUT.const(QUIET | fault).as_value().value.to_bytes(size, "little"), size)
+
+
+class BrokenLink(PythonSimulator):
+    """A link of the ring, from a stop onward in ``direction``, that changes or loses flits of collectives.
+
+    bit, value: the data wire that is stuck, and at what; None: no flit comes through.
+    """
+
+    def __init__(self, config, stop, direction, bit=None, value=0):
+        links = []
+
+        class FaultyLink(LinkStages):
+            def elaborate(self, platform):
+                m = super().elaborate(platform)
+                if self is links[len(Direction) * stop + direction]:
+                    with m.If((self.i.network == Network.REDUCE) | (self.i.network == Network.BROADCAST)):
+                        m.d.comb += (self.o.valid if bit is None else self.o.flit.body[NUMBER_BITS + bit]).eq(value)
+                return m
+
+        def link(**options):
+            links.append(FaultyLink(**options))
+            return links[-1]
+
+        with mock.patch.object(shell, "LinkStages", link):
+            super().__init__(config, lambda text: None)

@@ -2,7 +2,7 @@
 
 import enum
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -24,7 +24,7 @@ PORT = {
     "step": 0x08,          # w: bytes from one beat to the next, signed
     "count": 0x0C,         # w: beats
     "command": 0x10,       # w: SweepCommand bits; starts
-    "status": 0x14,        # r: SweepStatus bits
+    "status": 0x14,        # r: SweepStatus bits; bits 15:8 count answers, so that one who waits sees that it goes on
     "bad_low": 0x18,       # r: address of the first beat that was not as expected
     "bad_high": 0x1C,
     "word": 0x20,          # rw: eight words, the pattern; then a captured beat, or the first one not as expected
@@ -43,6 +43,8 @@ class SweepCommand(enum.IntFlag):
     COMPLEMENT = 16  # what is written is the complement
     ZERO = 32        # what is written is zero
     CAPTURE = 64     # what is read becomes the words
+    PORTS = 128      # each beat at every port: 0, 1, 2 ... is added without carry to the address's bits that choose one
+    TILES = 256      # and in every tile's memory, likewise
 
 
 class SweepStatus(enum.IntFlag):
@@ -80,7 +82,7 @@ class MemorySweep(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits = self.config.address_bits
+        config, bits = self.config, self.config.address_bits
         request, response = self.port.requests, self.port.responses
         requests, writes, answers = self.memory.requests, self.memory.write_data, self.memory.responses
         place = request.payload.address[:7]
@@ -88,9 +90,12 @@ class MemorySweep(wiring.Component):
         m.d.comb += [request.ready.eq(1), put.eq(request.valid & request.payload.write), answers.ready.eq(1)]
 
         base, step, words = Signal(64), Signal(32), Signal(BEAT_BITS)
-        count, left, command = Signal(32), Signal(32), Signal(7)
-        check, write, walk, addressed, complement, zero, capture = command
-        address, stride = Signal(bits), Signal(bits)
+        count, left, command = Signal(32), Signal(32), Signal(len(SweepCommand))
+        check, write, walk, addressed, complement, zero, capture, ports, tiles = command
+        first, stride, address = Signal(bits), Signal(bits), Signal(bits)  # of all ports and tiles; of one
+        port, tile = Signal(range(max(2, config.ports))), Signal(range(max(2, config.tiles)))
+        m.d.comb += address.eq(first ^ Cat(Const(0, config.memory.interleave_bytes.bit_length() - 1), port)
+                               ^ Cat(Const(0, config.memory.bytes.bit_length() - 1), tile))
 
         # -- accesses: the reads of 64 tags, each one's address kept, then a wait for all of them ------------------
         slot, reading, writing, second = Signal(SLOT_BITS), Signal(SLOT_BITS + 1), Signal(16), Signal()
@@ -124,12 +129,18 @@ class MemorySweep(wiring.Component):
         with m.If(taken & ~is_write):
             m.d.sync += slot.eq(slot + 1)
         with m.If(ended):
-            m.d.sync += [left.eq(left - 1), address.eq(Mux(walk, base[:bits], address) + stride)]
-            with m.If(walk):
-                m.d.sync += stride.eq(stride << 1)
+            with m.If(tiles & (tile != config.tiles - 1)):
+                m.d.sync += tile.eq(tile + 1)
+            with m.Elif(ports & (port != config.ports - 1)):
+                m.d.sync += [tile.eq(0), port.eq(port + 1)]
+            with m.Else():
+                m.d.sync += [tile.eq(0), port.eq(0), left.eq(left - 1),
+                             first.eq(Mux(walk, base[:bits], first) + stride)]
+                with m.If(walk):
+                    m.d.sync += stride.eq(stride << 1)
 
         # -- answers: a cycle to find the beat's address, then they are compared -----------------------------------
-        arrived, beat, broken = Signal(), Signal(BEAT_BITS), Signal()
+        arrived, beat, broken, answered = Signal(), Signal(BEAT_BITS), Signal(), Signal(8)
         bad, bad_place = Signal(), Signal(bits)
         expected = Signal(BEAT_BITS)
         m.d.comb += [
@@ -138,7 +149,7 @@ class MemorySweep(wiring.Component):
         ]
         m.d.sync += [
             arrived.eq(answers.valid & ~answers.payload.write), beat.eq(answers.payload.data),
-            broken.eq(answers.valid & answers.payload.error),
+            broken.eq(answers.valid & answers.payload.error), answered.eq(answered + answers.valid),
         ]
         with m.If((arrived & check & (beat != expected) | broken) & ~bad):
             m.d.sync += [bad.eq(1), bad_place.eq(asked.data), words.eq(beat)]
@@ -157,15 +168,15 @@ class MemorySweep(wiring.Component):
                         m.d.sync += target.eq(data.replicate(len(target) // 32))
             with m.Case(PORT["command"]):
                 with m.If(put):
-                    m.d.sync += [command.eq(data), address.eq(base), stride.eq(step.as_signed()), left.eq(count),
-                                 slot.eq(0), bad.eq(0)]
+                    m.d.sync += [command.eq(data), first.eq(base), stride.eq(step.as_signed()), left.eq(count),
+                                 port.eq(0), tile.eq(0), slot.eq(0), bad.eq(0)]
         in_use, busy = Signal(), Signal()
         m.d.comb += [in_use.eq((left != 0) | owed.r_rdy | (reading != 0) | arrived), busy.eq(in_use | (writing != 0))]
         m.d.sync += [response.valid.eq(request.valid),
                      response.payload.data.eq(words.word_select(place[2:5], 32))]
         with m.Switch(place):
             with m.Case(PORT["status"]):
-                m.d.sync += response.payload.data.eq(Cat(busy, bad, in_use))
+                m.d.sync += response.payload.data.eq(Cat(busy, bad, in_use, Const(0, 5), answered))
             with m.Case(PORT["bad_low"]):
                 m.d.sync += response.payload.data.eq(bad_place)
             with m.Case(PORT["bad_high"]):

@@ -14,9 +14,9 @@ LIMIT = 3000
 
 
 class Bench:
-    def __init__(self, seed):
+    def __init__(self, seed, config=CONFIG):
         self.chance = random.Random(seed)
-        self.dut = MemorySweep(config=CONFIG)
+        self.dut = MemorySweep(config=config)
         self.memory = {}
         self.broken = {}   # address: mask of bits that read as 1
         self.errors = set()
@@ -169,5 +169,47 @@ def test_walks_numbers_and_captures():
         assert await bench.sweep(ctx, 0x180, 0, 1, SweepCommand.CAPTURE)
         assert [await bench.get(ctx, "word", 4 * i) for i in range(8)] == [
             bench.memory[0x180] >> 32 * i & 0xFFFFFFFF for i in range(8)]
+
+    bench.run(body)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_port_of_every_tile_has_each_beat_of_the_command(seed):
+    """Three tiles of four ports: lines that choose a port are changed, and never carry into a tile's."""
+    config = bare("tiny", {"tiles": 3, "memory.bytes": 65536, "memory.interleave_bytes": 512,
+                           "ideal.bytes_per_cycle": 128})
+    bench, flags = Bench(seed, config), SweepCommand.PORTS | SweepCommand.TILES
+
+    async def body(ctx):
+        await bench.put(ctx, "fill", 0)
+        numbers = SweepCommand.WALK | SweepCommand.ADDRESSED
+        beats = [0x100, 0x140, 0x180, 0x200, 0x300]
+        places = [at ^ 512 * port ^ 65536 * tile for at in beats for port in range(4) for tile in range(3)]
+        assert await bench.sweep(ctx, 0x100, 64, 5, SweepCommand.WRITE | numbers | flags)
+        assert bench.log == [(True, at) for at in places]
+        assert bench.memory == {at: words(at // 32) for at in places}
+        assert await bench.sweep(ctx, 0x100, 64, 5, SweepCommand.CHECK | numbers | flags)
+        bad = bench.chance.choice(sorted(set(places)))
+        bench.broken[bad] = 1 << 200
+        assert not await bench.sweep(ctx, 0x100, 64, 5, SweepCommand.CHECK | numbers | flags)
+        assert await bench.get(ctx, "bad_low") == bad
+        for flag, others in ((SweepCommand.PORTS, [0x100 ^ 512 * port for port in range(4)]),
+                             (SweepCommand.TILES, [0x100 + 65536 * tile for tile in range(3)])):
+            bench.log.clear()
+            assert await bench.sweep(ctx, 0x100, -32, 2, SweepCommand.WRITE | SweepCommand.ZERO | flag)
+            assert bench.log == [(True, at) for at in (*others, *(at - 32 for at in others))]
+
+    bench.run(body)
+
+
+def test_answers_are_counted_for_who_waits():
+    bench = Bench(5)
+
+    async def body(ctx):
+        for _ in range(3):
+            before = await bench.get(ctx, "status") >> 8
+            await bench.sweep(ctx, 0, 32, 60, SweepCommand.WRITE | SweepCommand.CAPTURE)
+            assert (await bench.get(ctx, "status") >> 8) - before & 0xFF == 120
+        assert await bench.get(ctx, "status") >> 16 == 0
 
     bench.run(body)
