@@ -11,10 +11,11 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 import yaml
 
@@ -43,27 +44,59 @@ def _rule(condition: bool, key: str, value: Any, rule: str) -> None:
         raise ConfigError(f"{key} = {value!r}: {rule}")
 
 
-def _power_of_two(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
+@dataclass(frozen=True)
+class Rule:
+    """What a parameter's value may be, in words, and whether one is that."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def _range(low: int, high: int, unit: str = "") -> Rule:
+    return Rule(f"must lie in {low}..{high}{unit and ' ' + unit}", lambda value: low <= value <= high)
+
+
+def _choice(*values: int | str) -> Rule:
+    *others, last = map(str, values)
+    return Rule(f"must be {', '.join(others)} or {last}", lambda value: value in values)
+
+
+def _power_of_two(low: int, high: int) -> Rule:
+    return Rule(f"must be a power of two in {low}..{high}",
+                lambda value: low <= value <= high and value & (value - 1) == 0)
+
+
+def _parameter(default: Any, meaning: str, rule: Rule | None = None) -> Any:
+    """A parameter of a group. meaning: one line, with the unit; docs/configuration.md shows it and the rule."""
+    return field(default=default, metadata={"meaning": meaning, "rule": rule})
+
+
+class _Group:
+    """Parameters under ``_KEY``: each has its type, and keeps its rule, however the group is made."""
+
+    _KEY: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for parameter in dataclasses.fields(self):  # type: ignore[arg-type]
+            key = f"{self._KEY}.{parameter.name}".lstrip(".")
+            value = _check_type(hints[parameter.name], getattr(self, parameter.name), key)
+            object.__setattr__(self, parameter.name, value)  # a number may have come as text
+            rule = parameter.metadata.get("rule")
+            if rule is not None:
+                _rule(rule.holds(value), key, value, rule.text)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArrayConfig:
+class ArrayConfig(_Group):
     """The systolic array: ``rows`` x ``columns`` processing elements."""
 
-    rows: int = 16
-    columns: int = 16
-    activations_per_row: int = 1
-    weight_rows_per_cycle: int = 4
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "columns"):
-            value = getattr(self, name)
-            _rule(1 <= value <= 64, f"tile.array.{name}", value, "must lie in 1..64")
-        _rule(self.activations_per_row == 1, "tile.array.activations_per_row", self.activations_per_row,
-              "only 1 (int8) is built so far")
-        _rule(self.weight_rows_per_cycle in (1, 2, 4, 8), "tile.array.weight_rows_per_cycle",
-              self.weight_rows_per_cycle, "must be 1, 2, 4 or 8")
+    _KEY = "tile.array"
+    rows: int = _parameter(16, "rows of processing elements", _range(1, 64))
+    columns: int = _parameter(16, "columns of processing elements", _range(1, 64))
+    activations_per_row: int = _parameter(1, "int8 activations an element takes a cycle",
+                                          Rule("only 1 (int8) is built so far", lambda value: value == 1))
+    weight_rows_per_cycle: int = _parameter(4, "rows of weights that enter the array in a cycle", _choice(1, 2, 4, 8))
 
     @property
     def load_rows(self) -> int:
@@ -81,52 +114,47 @@ class ArrayConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScratchpadConfig:
-    """On-chip operand buffers, in bytes."""
+class ScratchpadConfig(_Group):
+    """On-chip operand buffers."""
 
-    activation_bytes: int = 65536
-    weight_bytes: int = 65536
-
-    def __post_init__(self) -> None:
-        for name in ("activation_bytes", "weight_bytes"):
-            value = getattr(self, name)
-            _rule(1024 <= value <= 1 << 24, f"tile.scratchpad.{name}", value, "must lie in 1024..16777216")
+    _KEY = "tile.scratchpad"
+    activation_bytes: int = _parameter(65536, "bytes for activations; a power of two of blocks of `rows` bytes is used",
+                                       _range(1024, 1 << 24))
+    weight_bytes: int = _parameter(65536, "bytes for weights; a power of two of blocks of `columns` bytes is used",
+                                   _range(1024, 1 << 24))
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccumulatorConfig:
-    """int32 partial sums; ``bytes`` counts both banks."""
+class AccumulatorConfig(_Group):
+    """int32 partial sums."""
 
-    bytes: int = 65536
-
-    def __post_init__(self) -> None:
-        _rule(256 <= self.bytes <= 1 << 24, "tile.accumulator.bytes", self.bytes, "must lie in 256..16777216")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequantizerConfig:
-    """Output lanes: columns requantized (or passed raw) in one cycle."""
-
-    lanes: int = 8
-
-    def __post_init__(self) -> None:
-        _rule(self.lanes in (1, 2, 4, 8, 16), "tile.requantizer.lanes", self.lanes, "must be 1, 2, 4, 8 or 16")
+    _KEY = "tile.accumulator"
+    bytes: int = _parameter(65536, "bytes of both banks; a power of two of words of `columns` int32 is used",
+                            _range(256, 1 << 24))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParametersConfig:
-    """Per-column parameter records (scale, bias, zero point) the tile holds."""
+class RequantizerConfig(_Group):
+    """Output lanes."""
 
-    columns: int = 1024
-
-    def __post_init__(self) -> None:
-        _rule(16 <= self.columns <= 65536, "tile.parameters.columns", self.columns, "must lie in 16..65536")
+    _KEY = "tile.requantizer"
+    lanes: int = _parameter(8, "columns requantized, or passed raw, in a cycle", _choice(1, 2, 4, 8, 16))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TileConfig:
+class ParametersConfig(_Group):
+    """Parameter records that the tile holds."""
+
+    _KEY = "tile.parameters"
+    columns: int = _parameter(1024, "columns whose scale, bias and zero point the tile holds; rounded up to a power of "
+                              "two", _range(16, 65536))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileConfig(_Group):
     """One tensor tile."""
 
+    _KEY = "tile"
     array: ArrayConfig = field(default_factory=ArrayConfig)
     scratchpad: ScratchpadConfig = field(default_factory=ScratchpadConfig)
     accumulator: AccumulatorConfig = field(default_factory=AccumulatorConfig)
@@ -134,6 +162,7 @@ class TileConfig:
     parameters: ParametersConfig = field(default_factory=ParametersConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _rule(self.accumulator_words >= 4, "tile.accumulator.bytes", self.accumulator.bytes,
               f"must hold two words in each bank: at least {16 * self.array.columns} bytes for "
               f"{self.array.columns} columns")
@@ -183,62 +212,35 @@ def _ceil_power(value: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryConfig:
+class MemoryConfig(_Group):
     """The memory of one tile."""
 
-    kind: str = "ideal"
-    timing: str = "hbm2"
-    pseudo_channels: int = 4
-    bytes: int = 67108864
-    refresh: str = "per-bank"
-    page_policy: str = "open"
-    read_queue: int = 32
-    write_queue: int = 32
-    interleave_bytes: int = 256
-    address_map: str = "row-bank-column-group"
-    bank_xor: bool = False
-
-    def __post_init__(self) -> None:
-        _rule(self.kind in ("ideal", "hbm"), "memory.kind", self.kind, "must be ideal or hbm")
-        _rule(self.refresh in ("per-bank", "all-bank", "off"), "memory.refresh", self.refresh,
-              "must be per-bank, all-bank or off")
-        _rule(self.page_policy in ("open", "closed", "adaptive"), "memory.page_policy", self.page_policy,
-              "must be open, closed or adaptive")
-        _rule(_power_of_two(self.pseudo_channels) and self.pseudo_channels <= 8, "memory.pseudo_channels",
-              self.pseudo_channels, "must be 1, 2, 4 or 8")
-        _rule(_power_of_two(self.bytes) and 65536 <= self.bytes <= 1 << 34, "memory.bytes", self.bytes,
-              "must be a power of two in 65536..17179869184")
-        _rule(_power_of_two(self.interleave_bytes) and 128 <= self.interleave_bytes <= 65536,
-              "memory.interleave_bytes", self.interleave_bytes, "must be a power of two in 128..65536")
-        for name in ("read_queue", "write_queue"):
-            value = getattr(self, name)
-            _rule(4 <= value <= 256, f"memory.{name}", value, "must lie in 4..256")
+    _KEY = "memory"
+    kind: str = _parameter("ideal", "without DRAM behind it (`ideal.*`), or DRAM", _choice("ideal", "hbm"))
+    timing: str = _parameter("hbm2", "hbm: name or YAML file of the DRAM's timing set, see memory.md")
+    pseudo_channels: int = _parameter(4, "hbm: channels, each one port of the tile", _choice(1, 2, 4, 8))
+    bytes: int = _parameter(67108864, "bytes of a tile's memory", _power_of_two(65536, 1 << 34))
+    refresh: str = _parameter("per-bank", "hbm: how rows are refreshed", _choice("per-bank", "all-bank", "off"))
+    page_policy: str = _parameter("open", "hbm: when a row is closed", _choice("open", "closed", "adaptive"))
+    read_queue: int = _parameter(32, "hbm: reads a channel holds", _range(4, 256))
+    write_queue: int = _parameter(32, "hbm: writes a channel holds", _range(4, 256))
+    interleave_bytes: int = _parameter(256, "bytes in a row that one port holds", _power_of_two(128, 65536))
+    address_map: str = _parameter("row-bank-column-group", "hbm: an address's fields, the highest first, see memory.md")
+    bank_xor: bool = _parameter(False, "hbm: the bank's bits are changed by the row's lowest")
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdealConfig:
-    """Memory without DRAM behind it. ``jitter``, ``reorder`` and ``write_delay`` are for tests.
+class IdealConfig(_Group):
+    """Memory without DRAM behind it. ``jitter``, ``reorder`` and ``write_delay`` are for tests."""
 
-    latency: cycles from an accepted read to its response. bytes_per_cycle: peak of all ports together.
-    jitter: up to so many random cycles more for each request. reorder: requests of different tags may overtake.
-    write_delay: up to so many random cycles more before a write reaches storage and is acknowledged.
-    """
-
-    latency: int = 32
-    bytes_per_cycle: int = 64
-    jitter: int = 0
-    reorder: bool = False
-    write_delay: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _rule(4 <= self.latency <= 1000, "ideal.latency", self.latency, "must lie in 4..1000 cycles")
-        _rule(self.bytes_per_cycle in (4, 8, 16, 32, 64, 128), "ideal.bytes_per_cycle", self.bytes_per_cycle,
-              "must be 4, 8, 16, 32, 64 or 128")
-        for name in ("jitter", "write_delay"):
-            value = getattr(self, name)
-            _rule(0 <= value <= 1000, f"ideal.{name}", value, "must lie in 0..1000 cycles")
-        _rule(0 <= self.seed < 1 << 16, "ideal.seed", self.seed, "must lie in 0..65535")
+    _KEY = "ideal"
+    latency: int = _parameter(32, "cycles from an accepted read to its response", _range(4, 1000, "cycles"))
+    bytes_per_cycle: int = _parameter(64, "peak of all ports together", _choice(4, 8, 16, 32, 64, 128))
+    jitter: int = _parameter(0, "up to so many random cycles more for each request", _range(0, 1000, "cycles"))
+    reorder: bool = _parameter(False, "requests of different tags may overtake")
+    write_delay: int = _parameter(0, "up to so many random cycles more before a write is in storage and acknowledged",
+                                  _range(0, 1000, "cycles"))
+    seed: int = _parameter(0, "of the random cycles", _range(0, 65535))
 
     @property
     def patience_cycles(self) -> int:
@@ -248,54 +250,40 @@ class IdealConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingConfig:
-    """The interconnect between tiles. ``link_stages``: registers of a link beyond the stops' own.
+class RingConfig(_Group):
+    """The interconnect between tiles."""
 
-    buffer_flits: places of each network in each direction of a stop; 0: as many as a full stream of flits needs.
-    """
-
-    data_bits: int = 256
-    link_stages: int = 1
-    buffer_flits: int = 0
-
-    def __post_init__(self) -> None:
-        _rule(self.data_bits in (256, 512), "ring.data_bits", self.data_bits, "must be 256 or 512")
-        _rule(0 <= self.link_stages <= 8, "ring.link_stages", self.link_stages, "must lie in 0..8")
-        _rule(self.buffer_flits == 0 or 2 <= self.buffer_flits <= 64, "ring.buffer_flits", self.buffer_flits,
-              "must be 0 (chosen by link_stages) or lie in 2..64: one place stays free")
+    _KEY = "ring"
+    data_bits: int = _parameter(256, "bits of data a link carries in a cycle, each way", _choice(256, 512))
+    link_stages: int = _parameter(1, "registers of a link beyond the stops' own", _range(0, 8))
+    buffer_flits: int = _parameter(
+        0, "flits a stop keeps of each network and direction; 0: as many as a full stream needs",
+        Rule("must be 0 (chosen by link_stages) or lie in 2..64: one place stays free",
+             lambda value: value == 0 or 2 <= value <= 64))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlConfig:
-    """What starts jobs: registers alone (``direct``), or queues that a RISC-V core serves with C (``firmware``).
+class ControlConfig(_Group):
+    """What starts jobs."""
 
-    queues: job queues of ``firmware``. watchdog_cycles: a job's default. code_bytes, data_bytes: the core's memories.
-    """
-
-    kind: str = "direct"
-    queues: int = 4
-    watchdog_cycles: int = 1_000_000
-    code_bytes: int = 8192
-    data_bytes: int = 2048
-
-    def __post_init__(self) -> None:
-        _rule(self.kind in ("direct", "firmware"), "control.kind", self.kind, "must be direct or firmware")
-        for name in ("code_bytes", "data_bytes"):
-            value = getattr(self, name)
-            _rule(_power_of_two(value) and 1024 <= value <= 65536, f"control.{name}", value,
-                  "must be a power of two in 1024..65536")
-        _rule(1 <= self.queues <= 16, "control.queues", self.queues, "must lie in 1..16")
-        _rule(1000 <= self.watchdog_cycles < 1 << 32, "control.watchdog_cycles", self.watchdog_cycles,
-              "must lie in 1000..4294967295 cycles without progress")
+    _KEY = "control"
+    kind: str = _parameter("direct", "registers alone, or queues that a RISC-V core serves with C",
+                           _choice("direct", "firmware"))
+    queues: int = _parameter(4, "firmware: job queues", _range(1, 16))
+    watchdog_cycles: int = _parameter(1_000_000, "cycles without progress after which a job ends as a fault, unless it "
+                                      "says otherwise", _range(1000, (1 << 32) - 1, "cycles without progress"))
+    code_bytes: int = _parameter(8192, "firmware: the core's memory for code", _power_of_two(1024, 65536))
+    data_bytes: int = _parameter(2048, "firmware: the core's memory for data", _power_of_two(1024, 65536))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceConfig:
+class DeviceConfig(_Group):
     """A whole device. ``name`` is a label for reports and does not change the hardware."""
 
-    name: str = "custom"
-    tiles: int = 1
-    clock_hz: float = 1.0e9
+    name: str = _parameter("custom", "for reports")
+    tiles: int = _parameter(1, "tiles on the ring", _range(1, 16))
+    clock_hz: float = _parameter(1.0e9, "Hz, for times in reports; the hardware does not depend on it",
+                                 Rule("must be positive and finite", lambda value: math.isfinite(value) and value > 0))
     tile: TileConfig = field(default_factory=TileConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     ideal: IdealConfig = field(default_factory=IdealConfig)
@@ -303,9 +291,7 @@ class DeviceConfig:
     control: ControlConfig = field(default_factory=ControlConfig)
 
     def __post_init__(self) -> None:
-        _rule(1 <= self.tiles <= 16, "tiles", self.tiles, "must lie in 1..16")
-        _rule(math.isfinite(self.clock_hz) and self.clock_hz > 0, "clock_hz", self.clock_hz,
-              "must be positive and finite")
+        super().__post_init__()
         # All tiles may ask one memory, and each beat goes there and back.
         way = 0 if self.tiles == 1 else 8 * (self.tiles + 1) * (2 + self.ring.link_stages)
         if self.memory.kind == "ideal":
@@ -482,19 +468,18 @@ def _build(cls: Any, tree: Any, prefix: str) -> Any:
             near = difflib.get_close_matches(str(key), names, 1)
             hint = f"the nearest valid key is {near[0]!r}" if near else f"valid keys: {', '.join(names)}"
             raise ConfigError(f"{path} = {value!r}: unknown key; {hint}")
-        if dataclasses.is_dataclass(hints[key]):
-            values[key] = _build(hints[key], value, path)
-        else:
-            values[key] = _check_type(hints[key], value, path)
+        values[key] = _build(hints[key], value, path) if dataclasses.is_dataclass(hints[key]) else value
     return cls(**values)
 
 
 def _check_type(hint: Any, value: Any, path: str) -> Any:
-    if hint is float and isinstance(value, int | str) and not isinstance(value, bool):
+    if hint is float and isinstance(value, Real | str) and not isinstance(value, bool):
         try:  # YAML reads 1e9 as text; every user means a number
             return float(value)
         except (ValueError, OverflowError):
             pass
+    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):  # numpy's, say
+        return int(value)
     if hint is str and isinstance(value, bool):  # YAML reads a bare off as false
         value = "on" if value else "off"
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):

@@ -80,23 +80,34 @@ def _counters() -> str:
                             counters.CHANNEL_COUNTERS.items()))))
 
 
-def _keys(value: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _keys(value: Any, prefix: str = "") -> Iterable[tuple[str, Any, dataclasses.Field[Any]]]:
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
         if dataclasses.is_dataclass(inner):
             yield from _keys(inner, f"{prefix}{field.name}.")
         elif f"{prefix}{field.name}" != "name":
-            yield f"{prefix}{field.name}", inner
+            yield f"{prefix}{field.name}", inner, field
+
+
+def _value(value: Any) -> str:
+    """As one writes it in a YAML file."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _configuration() -> str:
-    loaded = {name: dict(_keys(config.load(name))) for name in config.presets()}
-    default = dict(_keys(config.DeviceConfig()))
-    return "".join(("# Configuration\n\n", _NOTE.format(source="hw/config.py and hw/presets"),
-                    inspect.cleandoc(config.__doc__ or ""), "\n\n",
-                    _table(("key", "default", *loaded), (
-                        (f"`{key}`", value, *(preset[key] for preset in loaded.values()))
-                        for key, value in default.items()))))
+    loaded = {name: {key: value for key, value, _ in _keys(config.load(name))} for name in config.presets()}
+    parameters = list(_keys(config.DeviceConfig()))
+    rules = {key: field.metadata["rule"] for key, _, field in parameters}
+    return "".join((
+        "# Configuration\n\n", _NOTE.format(source="hw/config.py and hw/presets"),
+        inspect.cleandoc(config.__doc__ or ""), "\n\n",
+        _table(("key", "type", "meaning", "rule"), (
+            (f"`{key}`", type(value).__name__, field.metadata["meaning"], rules[key].text if rules[key] else "")
+            for key, value, field in parameters)),
+        "\n## Presets\n\n",
+        _table(("key", "default", *loaded), (
+            (f"`{key}`", _value(value), *(_value(preset[key]) for preset in loaded.values()))
+            for key, value, _ in parameters))))
 
 
 def pages() -> dict[str, str]:

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ringloom.hw import config as configs
@@ -117,6 +118,46 @@ def test_refusals(overrides, words):
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "tiny" in message or "override" in message
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: DeviceConfig(tiles="two"), ["tiles = 'two'", "must be int, not str"]),
+    (lambda: DeviceConfig(tiles=None), ["tiles = None", "must be int"]),
+    (lambda: DeviceConfig(tile=configs.ArrayConfig()), ["tile = ArrayConfig", "must be TileConfig"]),
+    (lambda: DeviceConfig(clock_hz="fast"), ["clock_hz = 'fast'", "must be float"]),
+    (lambda: configs.MemoryConfig(bytes=1e6), ["memory.bytes = 1000000.0", "must be int, not float"]),
+    (lambda: configs.IdealConfig(reorder=1), ["ideal.reorder = 1", "must be bool"]),
+    (lambda: dataclasses.replace(configs.load("tiny"), ring=3), ["ring = 3", "must be RingConfig"]),
+])
+def test_groups_made_in_python_are_checked_like_files(make, words):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_numbers_of_other_types_become_plain_ones():
+    config = DeviceConfig(tiles=np.int64(2), clock_hz=np.float32(5))
+    assert type(config.tiles) is int and type(config.clock_hz) is float and config == DeviceConfig(tiles=2, clock_hz=5)
+    assert config.hardware_hash() == DeviceConfig(tiles=2).hardware_hash()
+
+
+def test_every_parameter_has_a_meaning_and_every_number_a_rule():
+    def parameters(group, key=""):
+        for parameter in dataclasses.fields(group):
+            value = getattr(group, parameter.name)
+            if dataclasses.is_dataclass(value):
+                yield from parameters(value, f"{key}{parameter.name}.")
+            else:
+                yield f"{key}{parameter.name}", value, parameter.metadata
+
+    found = list(parameters(DeviceConfig()))
+    assert len(found) == 37
+    for key, value, metadata in found:
+        assert metadata["meaning"], key
+        if type(value) in (int, float):
+            with pytest.raises(ConfigError) as caught:
+                configs.load("tiny", {key: -1})
+            assert f"{key} = -1" in str(caught.value) and metadata["rule"].text in str(caught.value)
 
 
 def test_a_timing_file_is_read_once(tmp_path):
