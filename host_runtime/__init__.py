@@ -1,5 +1,7 @@
 """Ringloom: offload quantized matmuls to a simulated AI accelerator, exact to the bit."""
 
+from importlib.metadata import version as _version
+
 from .errors import (
     ClosedError,
     ConfigError,
@@ -13,9 +15,11 @@ from .errors import (
 
 __all__ = [
     "ClosedError", "ConfigError", "Device", "DeviceArray", "DeviceFault", "Error", "Job", "OutOfMemoryError",
-    "PreparedWeights", "ShapeError", "TimeoutError", "UnsupportedError", "open",
+    "PreparedWeights", "ShapeError", "TimeoutError", "UnsupportedError", "__version__", "open",
 ]
 
 from .buffers import DeviceArray, PreparedWeights
 from .device import Device, open
 from .queue import Job
+
+__version__ = _version("ringloom")

@@ -1,11 +1,14 @@
 """The command line: what it prints, and the status it ends with."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import ringloom as rl
 from ringloom import bench, demo
 from ringloom.cli import main
 
@@ -137,3 +140,9 @@ def test_export_writes_files(tmp_path):
     files = json.loads(result.stdout)["files"]
     assert any(f.endswith(".v") for f in files)
     assert all((tmp_path / "verilog").joinpath(f).stat().st_size for f in files)
+
+
+def test_one_version_everywhere():
+    stated = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    assert rl.__version__ == stated
+    assert run("--version").stdout.strip().endswith(stated)
